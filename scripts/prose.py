@@ -2,8 +2,9 @@
 
     .venv/bin/python -m scripts.prose [FILE …]
 
-The rules are in prose.toml beside this file. Checked are the pages of docs/, README.md, and of Python files the
-docstrings, comments and texts (errors, help). Code in a page is not: neither blocks nor `spans`.
+The rules are in prose.toml next to this file. In Markdown pages, code blocks and `spans` are skipped. In Python files,
+docstrings, comments and strings (errors, help) are checked, f-strings included. In templates and in the files of the
+console, the whole text is checked. Only pages have a limit on the length of a sentence.
 """
 
 from __future__ import annotations
@@ -14,17 +15,20 @@ import re
 import sys
 import tokenize
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 RULES = tomllib.loads((ROOT / "scripts" / "prose.toml").read_text())
 FOLDERS = ("docs", "functions", "scripts", "shared", "spark_jobs")
+SUFFIXES = (".md", ".py", ".yaml", ".js", ".html")
 LENGTH_MAX: int = RULES["sentence"]["words_max"]
 FENCE = re.compile(r"^( *)(```+|~~~+).*?^\1\2\s*?$", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)
 LINK = re.compile(r"\]\([^)\s]*\)|<https?:[^>]*>|https?://\S+")
+JOIN = re.compile(r"""(["'])\s*\n\s*[frbFRB]{0,2}\1""")
+FIELD = re.compile(r"\{\{|\}\}|\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}")
 HTML = re.compile(r"<!--.*?-->|<[^>\n]+>", re.DOTALL)
 TABLE_ROW = re.compile(r"^\s*\|.*$", re.MULTILINE)
 SENTENCE_END = re.compile(r"(?<=[.!?:;])[\"')*_]*\s+|\n\s*\n|\n\s*(?:[-*+]|\d+\.|#+|>|!!!|:)\s+")
@@ -40,7 +44,8 @@ class Finding:
     advice: str
 
     def __str__(self) -> str:
-        return f"{self.path.relative_to(ROOT)}:{self.line}: {self.text!r}: {self.advice}"
+        shown = self.path.relative_to(ROOT) if self.path.is_relative_to(ROOT) else self.path
+        return f"{shown}:{self.line}: {self.text!r}: {self.advice}"
 
 
 @dataclass(frozen=True)
@@ -62,30 +67,50 @@ def page(text: str) -> list[Passage]:
     return [Passage(1, text)]
 
 
+def strings(tree: ast.AST) -> Iterator[ast.Constant | ast.JoinedStr]:
+    """Every string of a module once: not the parts of an f-string, whose positions Python 3.11 does not know."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str)):
+            yield node
+        else:
+            yield from strings(node)
+
+
+def written(lines: Sequence[bytes], node: ast.Constant | ast.JoinedStr) -> str:
+    """The text of a string as the file has it, so that lines can be counted: strings on several lines are joined."""
+    last = lines[(node.end_lineno or node.lineno) - 1][: node.end_col_offset]
+    source = b"".join([*lines[node.lineno - 1 : (node.end_lineno or node.lineno) - 1], last])
+    text = blanked(JOIN, source[node.col_offset :].decode(), "")
+    return blanked(FIELD, text, "x") if isinstance(node, ast.JoinedStr) else text
+
+
 def module(text: str) -> Iterator[Passage]:
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT and not token.string.startswith("#!"):
             yield Passage(token.start[0], blanked(SPAN, token.string.lstrip("# "), "x"))
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
-            yield Passage(node.lineno, blanked(SPAN, node.value, "x"))
+    lines = text.encode().splitlines(keepends=True)
+    for node in strings(ast.parse(text)):
+        if " " in (prose := written(lines, node)):
+            yield Passage(node.lineno, blanked(SPAN, prose, "x"))
 
 
-def passages(path: Path) -> Iterator[Passage]:
-    text = path.read_text()
-    yield from page(text) if path.suffix == ".md" else module(text)
+READERS: dict[str, Callable[[str], Iterable[Passage]]] = {".md": page, ".py": module}
+
+
+def passages(path: Path) -> Iterable[Passage]:
+    return READERS.get(path.suffix, lambda text: [Passage(1, text)])(path.read_text())
 
 
 def words_of(path: Path) -> Iterator[Finding]:
     for passage in passages(path):
         for rule in RULES["words"]:
-            for found in re.finditer(rule["find"], passage.text, re.IGNORECASE):
+            for found in re.finditer(rule["find"].replace(" ", r"\s+"), passage.text, re.IGNORECASE):
                 line = passage.line + passage.text.count("\n", 0, found.start())
                 yield Finding(path, line, " ".join(found.group().split()), rule["write"])
 
 
 def long_sentences(path: Path) -> Iterator[Finding]:
-    """Of a page. What is in a table is no sentence."""
+    """Of a page. Rows of a table are not sentences."""
     for passage in passages(path):
         text, start = blanked(TABLE_ROW, passage.text, "\n"), 0
         for end in (*(one.end() for one in SENTENCE_END.finditer(text)), len(text)):
@@ -97,9 +122,13 @@ def long_sentences(path: Path) -> Iterator[Finding]:
 
 
 def checked_files() -> list[Path]:
-    found = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in (".md", ".py")]
-    skipped = {(ROOT / name) for name in RULES["skip"]["files"]}
-    return sorted(path for path in [*found, ROOT / "README.md"] if path not in skipped)
+    found = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in SUFFIXES]
+    skipped = [ROOT / name for name in RULES["skip"]["files"]]
+    return sorted(
+        path
+        for path in [*found, ROOT / "README.md", ROOT / "template.yaml"]
+        if not any(path.is_relative_to(one) for one in skipped)
+    )
 
 
 def findings(paths: Sequence[Path]) -> list[Finding]:

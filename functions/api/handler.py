@@ -1,4 +1,4 @@
-"""api: HTTP calls by a Function URL or an HTTP API (payload format 2.0) → the verbs of the SDK."""
+"""api: HTTP calls from a Function URL or an HTTP API (payload format 2.0) → the verbs of the SDK."""
 
 from __future__ import annotations
 

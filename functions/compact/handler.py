@@ -1,4 +1,4 @@
-"""compact: by schedule, page stores are applied, compacted and cleaned of what no read needs."""
+"""compact: on a schedule, applies and compacts page stores, and deletes what no read needs."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ def lambda_handler(event: dict[str, Any], context: Any) -> ScheduleAnswer:
     for database, failure in failures:
         function.log_failure("not compacted", failure, {"database": database}, trace=True)
     if failures:
-        raise failures[0][1]  # the others are done; this one shows as a failed invocation
+        raise failures[0][1]  # the others are done; this one fails the invocation
     return [report.summary() for report in reports]

@@ -1,4 +1,4 @@
-"""purge: by schedule, expired trash and superfluous snapshots go."""
+"""purge: on a schedule, removes expired trash and snapshots."""
 
 from __future__ import annotations
 

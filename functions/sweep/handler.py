@@ -1,4 +1,4 @@
-"""sweep: by schedule, what no event reported → documents of models in spaces, oplog entries and tables."""
+"""sweep: on a schedule, changes that no event reported → documents of models in spaces, oplog entries and tables."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ def lambda_handler(event: dict[str, Any], context: Any) -> ScheduleAnswer:
     for model, failure in failures:
         function.log_failure("not swept", failure, {"model": model}, trace=True)
     if failures:
-        raise failures[0][1]  # everything else is swept; this shows as a failed invocation
+        raise failures[0][1]  # everything else is swept; this one fails the invocation
     return [report.summary() for report in reports]

@@ -3,15 +3,14 @@
     import worm
     db = worm.connect("./data", schema="schema.json")
 
-The names below are imported when they are first used: a Lambda handler that imports `worm.workers` pays for nothing
-that it does not need.
+Names below are imported on first use: a Lambda handler that imports `worm.workers` does not load the rest.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 
-TYPE_CHECKING = False  # `typing` takes longer to load than all that is here
+TYPE_CHECKING = False  # `typing` takes longer to load than everything in this module
 if TYPE_CHECKING:
     from worm import errors as errors
     from worm.aio import aconnect as aconnect

@@ -121,41 +121,42 @@ class AsyncModel(Generic[D]):
         return await self._pool.run(self._model.create, data, id)
 
     async def insert(self, document: D | Mapping[str, object], **about: Unpack[About]) -> D:
-        """Store a new document, with the schema's defaults; without an id it gets one. `Conflict` if it exists."""
+        """Store a new document, with the schema's defaults. Without an id it gets one. `Conflict` if it exists."""
         return await self._pool.run(self._model.insert, document, **about)
 
     async def save(self, document: D | Mapping[str, object], **about: Unpack[About]) -> D:
-        """Store a document: over the very version that it came from, or as a new one if it came from nowhere.
-        `Conflict` if somebody else was first. What did not change is not written.
+        """Store a document: over the version that it came from, or as a new document. `Conflict` if another writer was
+        first. A document without changes is not written.
 
-        The result has the new version. So has the object that you passed, which you may go on changing and saving.
+        The result has the new version. The object that you passed has it too, so you can go on changing and saving it.
         """
         return await self._pool.run(self._model.save, document, **about)
 
     async def replace(
         self, document: D | Mapping[str, object], *, if_version: str | None = None, **about: Unpack[About]
     ) -> D:
-        """Put this document in the place of the one that is there: of version `if_version`, or whichever. `NotFound`
-        when there is none. A stored document that is broken is replaced as well."""
+        """Replace the stored document with this one: the stored version must be `if_version` if you pass it. `NotFound`
+        if it does not exist. A stored document that is broken is replaced as well."""
         return await self._pool.run(self._model.replace, document, if_version=if_version, **about)
 
     async def upsert(self, document: D | Mapping[str, object], **about: Unpack[About]) -> D:
-        """Store a document, whatever is there: create it with the schema's defaults, or replace what exists."""
+        """Store a document regardless of what is stored: create it with the schema's defaults, or replace the existing
+        one."""
         return await self._pool.run(self._model.upsert, document, **about)
 
     async def delete(self, id: object = SINGLETON_ID, *, if_version: str | None = None, **about: Unpack[About]) -> bool:
-        """Delete the document as it is now, or as of `if_version`; False when there is none, `Conflict` when it
-        changes meanwhile or is of another version.
+        """Delete the current document, or version `if_version` of it. False if it does not exist, `Conflict` if it
+        changes in the meantime or has another version.
 
-        With `softDelete` it goes to trash first. Its history stays in either case.
+        With `softDelete` it goes to trash first. Its history stays in both cases.
         """
         return await self._pool.run(self._model.delete, id, if_version=if_version, **about)
 
     async def save_many(
         self, documents: Sequence[D | Mapping[str, object]], *, progress: Progress = silent, **about: Unpack[About]
     ) -> list[Result[D]]:
-        """`save` for each. A document whose id an earlier one has is not saved: `Invalid`. `progress` is called after
-        each unit with the number of documents that are done, and of all."""
+        """`save` for each. If two documents have the same id, the second fails with `Invalid`. `progress` is called
+        after each unit with the number of finished documents and the total."""
         return await self._pool.run(self._model.save_many, documents, progress=progress, **about)
 
     async def insert_many(
@@ -167,7 +168,7 @@ class AsyncModel(Generic[D]):
     async def upsert_many(
         self, documents: Sequence[D | Mapping[str, object]], *, progress: Progress = silent, **about: Unpack[About]
     ) -> list[Result[D]]:
-        """`upsert` for each; `created` tells which were new, `unchanged` which were stored already."""
+        """`upsert` for each. `created` shows which documents are new, `unchanged` which were already stored."""
         return await self._pool.run(self._model.upsert_many, documents, progress=progress, **about)
 
     async def patch(
@@ -180,19 +181,19 @@ class AsyncModel(Generic[D]):
     async def update(
         self, id: object, operators: Mapping[str, object], *, if_version: str | None = None, **about: Unpack[About]
     ) -> D:
-        """Change fields by `$set`, `$unset`, `$inc`, `$push`, `$pull`, `$addToSet`, with dotted paths."""
+        """Change fields with `$set`, `$unset`, `$inc`, `$push`, `$pull`, `$addToSet`, with dotted paths."""
         return await self._pool.run(self._model.update, id, operators, if_version=if_version, **about)
 
     async def modify(
         self, id: object, function: Callable[[D], D | None], *, if_version: str | None = None, **about: Unpack[About]
     ) -> D:
-        """Read the document, let the function change it (in place, or return another one), and save. The function is
-        called again with the newer document when somebody else was faster, so it must do nothing else."""
+        """Read the document, let the function change it (in place, or by returning a new one), and save it. If another
+        writer is faster, the function is called again with the newer document, so it must have no side effects."""
         return await self._pool.run(self._model.modify, id, function, if_version=if_version, **about)
 
     async def refresh(self, document: D) -> D:
-        """Read the document again: the object that you pass becomes what is stored now, and is returned. `NotFound`
-        when it was deleted."""
+        """Read the document again: the object that you pass is updated to the stored state, and returned. `NotFound` if
+        it was deleted."""
         return await self._pool.run(self._model.refresh, document)
 
     async def update_many(
@@ -203,19 +204,19 @@ class AsyncModel(Generic[D]):
         dry_run: bool = False,
         **about: Unpack[About],
     ) -> list[Result[D]]:
-        """`update` for each document that matches when it is changed. `document` is the result; None where it did not
-        match any more. `dry_run` changes nothing and shows what would come out."""
+        """`update` for each document that matches at the moment it is changed. `document` is the result, or None if it
+        no longer matched. `dry_run` changes nothing and shows the results."""
         return await self._pool.run(self._model.update_many, filter, operators, dry_run=dry_run, **about)
 
     async def delete_many(
         self, which: Mapping[str, object] | Sequence[object], *, dry_run: bool = False, **about: Unpack[About]
     ) -> list[Result[D]]:
-        """`delete` for each of the ids, or for each document that matches the filter when it is deleted. `document` is
-        what was deleted. `dry_run` deletes nothing and shows what would go."""
+        """`delete` for each of the ids, or for each document that matches the filter at the moment it is deleted.
+        `document` is the deleted one. `dry_run` deletes nothing and shows what would be deleted."""
         return await self._pool.run(self._model.delete_many, which, dry_run=dry_run, **about)
 
     async def get(self, id: object = SINGLETON_ID) -> D:
-        """The document as it is stored now; `NotFound` when there is none."""
+        """The document as it is stored now; `NotFound` if it does not exist."""
         return await self._pool.run(self._model.get, id)
 
     async def find_by_id(self, id: object = SINGLETON_ID) -> D | None:
@@ -234,7 +235,7 @@ class AsyncModel(Generic[D]):
         return await self._pool.run(self._model.find_one, filter, sort=sort, at=at, max_changed=max_changed)
 
     async def find_many(self, ids: Sequence[object], *, at: Position | None = None) -> list[Result[D]]:
-        """`find_by_id` for each; with `at`, as they were at that moment (one alone: `get_at`)."""
+        """`find_by_id` for each; with `at`, as they were at that moment (for a single document, use `get_at`)."""
         return await self._pool.run(self._model.find_many, ids, at=at)
 
     async def exists(self, id: object = SINGLETON_ID) -> bool:
@@ -287,17 +288,17 @@ class AsyncModel(Generic[D]):
         max_changed: int | None = CHANGED_MAX,
         strategy: str | None = None,
     ) -> Rows[D] | Rows[DocumentDict]:
-        """Documents that match, found in the way that costs least (see docs/planner.md), or by `strategy`.
+        """Documents that match, found in the cheapest way (see docs/planner.md), or with the given `strategy`.
 
-        Without `select` they are whole and can be changed and saved. With it they are rows of these fields: dicts, also
-        where the model has a class, because a partial document cannot be validated. `populate` replaces references by
-        the documents that they name. `cursor` is that of the page before.
+        Without `select` you get whole documents, which you can change and save. With it you get rows of these fields.
+        Rows are dicts even if the model has a class, because a partial document cannot be validated. `populate`
+        replaces references by the documents that they name. `cursor` is the cursor of the previous page.
 
-        With `at`, the collection as it was at a moment: a time, or a commit of the model's space. Such rows cannot be
-        saved. It costs a look-up for each document that changed since then, at most `max_changed` (None: any number);
-        `explain` tells how many (docs/history.md).
+        With `at`, you get the collection as it was at a moment: a time, or a commit of the model's space. These rows
+        cannot be saved. It costs one lookup for each document that changed since then, up to `max_changed` (None: no
+        limit); `explain` shows how many (docs/history.md).
 
-        What this session wrote, restored or deleted is in it (or not) at once, also before the workers have folded it.
+        Writes, restores and deletes of this session are visible at once, even before the workers have folded them.
         """
         return await self._pool.run(
             self._model.find_all,
@@ -328,7 +329,8 @@ class AsyncModel(Generic[D]):
         strategy: str | None = None,
         analyze: bool = False,
     ) -> Plan:
-        """How `find_all` would answer, why, and what it would cost. `analyze` runs it and adds what it took."""
+        """How `find_all` would answer, why, and what it would cost. `analyze` also runs the query and adds the measured
+        cost."""
         return await self._pool.run(
             self._model.explain,
             filter,
@@ -377,7 +379,7 @@ class AsyncModel(Generic[D]):
     ) -> AsyncIterator[Rows[D]] | AsyncIterator[Rows[DocumentDict]]:
         """Rows in batches, for collections that do not fit into memory: one partition of the table is held at a time.
 
-        In the order of ids; what this session wrote and the table does not know yet comes last, and with `at` what
+        Rows come in the order of ids; own writes that the table lacks come last, and so do, with `at`, documents that
         changed since that moment. `plan` of a batch says how it was found.
         """
         return self._pool.each(
@@ -393,7 +395,7 @@ class AsyncModel(Generic[D]):
         at: Position | None = None,
         max_changed: int | None = CHANGED_MAX,
     ) -> int:
-        """How many documents match (all, without a filter); with `at`, how many did then."""
+        """How many documents match (without a filter: all); with `at`, how many matched then."""
         return await self._pool.run(self._model.count, filter, at=at, max_changed=max_changed)
 
     async def aggregate(
@@ -411,10 +413,10 @@ class AsyncModel(Generic[D]):
         at: Position | None = None,
         max_changed: int | None = CHANGED_MAX,
     ) -> dict[str, JsonValue]:
-        """Totals of the documents that match, whole or by group: `{"count": 3}`, `{"groups": {"active": {…}}}`.
-        With `at`, as they were then.
+        """Totals of the documents that match, overall or by group: `{"count": 3}`, `{"groups": {"active": {…}}}`. With
+        `at`, as of then.
 
-        A list of fields gives an object by field: `sum=["total", "tax"]` gives `{"sum": {"total": 40, "tax": 6}}`.
+        A list of fields gives an object per field: `sum=["total", "tax"]` gives `{"sum": {"total": 40, "tax": 6}}`.
         """
         return await self._pool.run(
             self._model.aggregate,
@@ -439,52 +441,53 @@ class AsyncModel(Generic[D]):
         at: Position | None = None,
         max_changed: int | None = CHANGED_MAX,
     ) -> list[JsonValue]:
-        """The different values of a field in the documents that match, sorted; of arrays their elements. With `at`, as
-        they were then."""
+        """The distinct values of a field in the documents that match, sorted; for arrays, their elements. With `at`, as
+        of then."""
         return await self._pool.run(self._model.distinct, field, filter, at=at, max_changed=max_changed)
 
     async def get_history(
         self, id: object = SINGLETON_ID, *, limit: int | None = None, before_seq: int | None = None
     ) -> HistoryRows[OplogEntry]:
-        """Entries of a document's oplog, oldest first. With `limit`, the newest ones of those before `before_seq`; the
-        requests are as many as the entries, whatever the length of the history. `Corrupt` where entries are missing."""
+        """Entries of a document's oplog, oldest first. With `limit`, you get the newest ones before `before_seq`. It
+        takes one request per entry, however long the history is. `Corrupt` if entries are missing."""
         return await self._pool.run(self._model.get_history, id, limit=limit, before_seq=before_seq)
 
     async def get_at(
         self, id: object = SINGLETON_ID, *, seq: int | None = None, time: datetime | str | None = None
     ) -> D | None:
         """The document after entry `seq`, or as of a time; None if it was deleted then. Its `seq` says which entry that
-        is (`rollback` takes it); it can be saved only if it is still the current one.
+        is (pass it to `rollback`). You can save it only if it is still the current version.
 
-        A time has whole seconds, as S3 has: all entries of that second count. Text without a zone is UTC. `NotFound`
-        when there is no such entry, or none at that time yet.
+        Times have whole seconds, as in S3: all entries of that second count. Text without a zone is UTC. `NotFound` if
+        there is no such entry, or none up to that time.
 
-        By seq at most 1 + `snapshots.every` requests, by time one more, at any length of the history. Where a time mark
-        is missing there (docs/decisions/0008), twice that and the logarithm of the distance to the next one.
+        By seq it takes at most 1 + `snapshots.every` requests, by time one more, however long the history is. If a time
+        mark is missing there (docs/decisions/0008), it takes twice that plus the logarithm of the distance to the next
+        one.
         """
         return await self._pool.run(self._model.get_at, id, seq=seq, time=time)
 
     async def diff(self, id: object, seq_a: int, seq_b: int) -> FieldDiff:
-        """The fields that differ between two entries, as an oplog entry holds them: `{"name": ["Acme", "Acme Inc"]}`. A
-        side without the field is None, like null; `diff_between` tells the two apart."""
+        """The fields that differ between two entries, as in an oplog entry: `{"name": ["Acme", "Acme Inc"]}`. A missing
+        field is None, like null; `diff_between` distinguishes the two."""
         return await self._pool.run(self._model.diff, id, seq_a, seq_b)
 
     async def diff_between(self, id: object, seq_a: int, seq_b: int) -> Diff:
-        """`diff`, with `absent`: which of its Nones mean 'no such field'. A deleted document has no fields."""
+        """`diff`, with `absent`: which of its Nones mean "no such field". A deleted document has no fields."""
         return await self._pool.run(self._model.diff_between, id, seq_a, seq_b)
 
     async def rollback(
         self, id: object = SINGLETON_ID, *, to_seq: int, if_version: str | None = None, **about: Unpack[About]
     ) -> D:
-        """Save the document of an earlier entry again; `updatedAt` is now. Where the document is deleted, this brings
-        it back. Appends an entry; history is never rewritten. `Conflict` when the document changes meanwhile, or is
-        not of `if_version`."""
+        """Save the document of an earlier entry again, with the current time as `updatedAt`. This also restores a
+        deleted document. It appends an entry; history is never rewritten. `Conflict` if the document changes in the
+        meantime, or is not at `if_version`."""
         return await self._pool.run(self._model.rollback, id, to_seq=to_seq, if_version=if_version, **about)
 
     async def snapshot(self, id: object = SINGLETON_ID) -> JsonObject:
-        """Keep a full copy of the document as it is now: `{"ts", "size", "seq"}`, `ts` being its name. Taking the same
-        state again changes nothing. `Unavailable` while the workers have not recorded the newest version yet. Without
-        an oplog the copy is of the stored version, and `seq` is None."""
+        """Keep a full copy of the document as it is now. Returns `{"ts", "size", "seq"}`; `ts` is its name. Taking the
+        same state again changes nothing. `Unavailable` until the workers have recorded the newest version. Without an
+        oplog, the stored version is copied and `seq` is None."""
         return await self._pool.run(self._model.snapshot, id)
 
     async def list_snapshots(self, id: object = SINGLETON_ID) -> list[JsonObject]:
@@ -494,31 +497,31 @@ class AsyncModel(Generic[D]):
     async def restore_snapshot(
         self, id: object, ts: str, *, if_version: str | None = None, **about: Unpack[About]
     ) -> D:
-        """Save the document of a snapshot again, as `rollback` does with an entry."""
+        """Save the document of a snapshot again, like `rollback` with an entry."""
         return await self._pool.run(self._model.restore_snapshot, id, ts, if_version=if_version, **about)
 
     async def list_trashed(self) -> list[JsonObject]:
-        """The deleted documents that can be restored: their ids and what the tombstones say."""
+        """The deleted documents that can be restored: their ids and the contents of their tombstones."""
         return await self._pool.run(self._model.list_trashed)
 
     async def restore(self, id: object = SINGLETON_ID, *, if_version: str | None = None, **about: Unpack[About]) -> D:
-        """Bring a deleted document back, exactly as it was. `NotFound` when it is not in trash or has expired;
-        `Conflict` when the id was created again, or what is in trash is not the version `if_version`;
-        `UniqueViolation` when another document has a unique value of it by now; nothing is overwritten, and it stays in
-        trash. Append mode allows it: what was removed is created once more, under put-if-absent."""
+        """Restore a deleted document, exactly as it was. `NotFound` if it is not in trash or has expired; `Conflict` if
+        the id was created again, or if the version in trash is not `if_version`; `UniqueViolation` if another document
+        now has one of its unique values. In these cases nothing is overwritten, and the document stays in trash. Append
+        mode allows restoring: the document is created again with put-if-absent."""
         return await self._pool.run(self._model.restore, id, if_version=if_version, **about)
 
     async def purge(self, id: object = SINGLETON_ID) -> bool:
-        """Remove a deleted document from trash for good; its history stays. False when it is not there, `Conflict`
+        """Remove a deleted document from trash permanently; its history stays. False if it is not in trash, `Conflict`
         while it is being restored."""
         return await self._pool.run(self._model.purge, id)
 
     async def purge_expired(self) -> list[str]:
-        """Purge everything that is past its `ttl`, and return the ids."""
+        """Purge all documents past their `ttl`, and return the ids."""
         return await self._pool.run(self._model.purge_expired)
 
     async def get_manifest_status(self) -> ManifestStatus:
-        """Does the manifest exist, is it fresh, how large is it? Lists the documents to tell."""
+        """Does the manifest exist, is it fresh, how large is it? It lists the documents to find out."""
         return await self._pool.run(self._model.get_manifest_status)
 
     async def get_index_status(self) -> list[IndexStatus]:
@@ -526,21 +529,21 @@ class AsyncModel(Generic[D]):
         return await self._pool.run(self._model.get_index_status)
 
     async def build_manifest(self, *, progress: Progress = silent) -> ManifestStatus:
-        """Rebuild manifest, indexes, heads and claims from the source, beside live writers. A second build changes
-        nothing."""
+        """Rebuild manifest, indexes, heads and claims from the documents, while others may write. A second build
+        changes nothing."""
         return await self._pool.run(self._model.build_manifest, progress=progress)
 
     async def invalidate_manifest(self) -> None:
-        """Take the manifest away. This session's next query builds it again, or anybody's next fold or sweep; until
-        then other sessions read the documents."""
+        """Remove the manifest. The next query of this session builds it again, and so does the next fold or sweep;
+        until then other sessions read the documents."""
         return await self._pool.run(self._model.invalidate_manifest)
 
     async def build_indexes(self) -> list[IndexStatus]:
-        """Rebuild all indexes from the manifest, which is built first where there is none."""
+        """Rebuild all indexes from the manifest, which is built first if it does not exist."""
         return await self._pool.run(self._model.build_indexes)
 
     async def build_index(self, name: str) -> IndexStatus:
-        """One index, by its name in the schema or by its field."""
+        """Rebuild one index, by its name in the schema or by its field."""
         return await self._pool.run(self._model.build_index, name)
 
 
@@ -577,25 +580,25 @@ class AsyncTransaction:
     async def get(self, model: str, id: object = SINGLETON_ID) -> DocumentDict | None: ...
 
     async def get(self, model: ModelName, id: object = SINGLETON_ID) -> object | None:
-        """The document, with what this transaction did to it; None where there is none."""
+        """The document, with what this transaction did to it; None if it does not exist."""
         return await self._pool.run(self._transaction.get, model, id)
 
     async def save(
         self, model: ModelName, document: Mapping[str, object] | BaseModel, *, id: object = None
     ) -> Document:
-        """Create the document, or replace the one that is there. Without an id it gets one. It is returned as it will
-        be stored; `Invalid` when the schema or the access mode refuses it."""
+        """Create the document, or replace the existing one. Without an id it gets one. You get the document as it will
+        be stored; `Invalid` if the schema or the access mode refuses it."""
         return await self._pool.run(self._transaction.save, model, document, id=id)
 
     async def require(
         self, model: ModelName, id: object = SINGLETON_ID, *, if_version: str | None = None, exists: bool = True
     ) -> None:
-        """The document must be there, of `if_version` if it is given, when the transaction is committed; or, with
-        `exists=False`, there must be none. `Conflict` if that is not so. Nothing is written."""
+        """Require that the document exists, with version `if_version` if given, when the transaction is committed; or,
+        with `exists=False`, that it does not. `Conflict` otherwise. Nothing is written."""
         return await self._pool.run(self._transaction.require, model, id, if_version=if_version, exists=exists)
 
     async def delete(self, model: ModelName, id: object = SINGLETON_ID) -> bool:
-        """Delete the document; False when there is none."""
+        """Delete the document; False if it does not exist."""
         return await self._pool.run(self._transaction.delete, model, id)
 
 
@@ -643,12 +646,12 @@ class AsyncWorm:
         return await self._pool.run(self._worm.ensure_safe_store)
 
     async def look_for_abandoned(self) -> None:
-        """Once per session: have folded what a killed session could not; with `inline`, before this returns."""
+        """Once per session: fold what a killed session left behind. With `inline`, this finishes before it returns."""
         return await self._pool.run(self._worm.look_for_abandoned)
 
     async def flush(self) -> list[SweepReport]:
-        """What this session has saved is in history and tables when this ends. With `maintenance="events"` that takes a
-        sweep of the models that it used; its reports are returned. The first failure is raised."""
+        """Bring history and tables up to date with everything that this session has saved. With `maintenance="events"`,
+        this sweeps the models that the session used and returns the reports. The first failure is raised."""
         return await self._pool.run(self._worm.flush)
 
     async def history(
@@ -664,10 +667,11 @@ class AsyncWorm:
         limit: int | None = 100,
         cursor: str | None = None,
     ) -> HistoryRows[HistoryEntry]:
-        """Entries of all documents of a model, of several, or of all models with an oplog, newest first.
+        """Entries of all documents of one model, of several, or of all models with an oplog, newest first.
 
-        `reason` is a part of the reason, in any case; `metadata` names values that an entry must have. Times as for
-        `get_at`. `limit=None`: all. With `since`, only documents that changed since then are read (docs/history.md).
+        `reason` matches part of the reason, ignoring case. `metadata` names values that an entry must have. Times are
+        as for `get_at`. `limit=None` returns all. With `since`, only documents that changed since then are read
+        (docs/history.md).
         """
         return await self._pool.run(
             self._worm.history,
@@ -690,11 +694,12 @@ class AsyncWorm:
         limit: int = 100,
         wait: float = 0,
     ) -> ChangeRows:
-        """New entries of all documents of a model, of several, or of all models with an oplog, since the answer whose
-        `cursor` is `after`. Without `after`: the cursor of now, and no entries.
+        """New entries of all documents of one model, of several, or of all models with an oplog, since the answer whose
+        `cursor` you pass as `after`. Without `after`, you get the current cursor and no entries.
 
-        Every entry is reported once it is in the tables, however late that is; entries of one document come in order.
-        `wait`: so many seconds for something new. An unchanged model takes one conditional GET (docs/history.md).
+        Every entry is reported once it is in the tables, however late that is. Entries of one document come in order.
+        `wait` is the number of seconds to wait for new entries. An unchanged model costs one conditional GET
+        (docs/history.md).
         """
         return await self._pool.run(self._worm.changes, after, model=model, limit=limit, wait=wait)
 
@@ -709,8 +714,9 @@ class AsyncWorm:
         progress: Progress = silent,
         **about: Unpack[About],
     ) -> MigrationReport:
-        """Change the documents of a model, all or those that match, by rules (`worm.sdk.migration_rules`, or their
-        JSON) or by a function, each by a save with history; as `worm migrate`. Run it again after an interruption."""
+        """Change the documents of a model, all or only those that match, by rules (`worm.sdk.migration_rules`, or their
+        JSON) or by a function. Each change is a save with history, as `worm migrate` does. Run it again after an
+        interruption."""
         return await self._pool.run(
             self._worm.migrate,
             model,
@@ -732,9 +738,9 @@ class AsyncWorm:
         progress: Progress = silent,
         **about: Unpack[About],
     ) -> RestoreReport:
-        """Bring whole models (None: all) back to a moment: a time, or a commit of their space. Each document that is
-        not as it was is saved as it was, with history; what did not exist then is deleted. `dry_run` lists what would
-        change. One document's error fails no other: the report has it. Run it again after an interruption."""
+        """Restore whole models (None: all) to a moment: a time, or a commit of their space. Each document that differs
+        is saved as it was, with history; documents that did not exist then are deleted. `dry_run` lists the changes. An
+        error of one document does not stop the others; the report has it. Run it again after an interruption."""
         return await self._pool.run(
             self._worm.restore,
             at=at,
@@ -746,30 +752,31 @@ class AsyncWorm:
         )
 
     async def materialize(self, space: str) -> Materialized:
-        """Do what the apply worker does after a commit: the documents become what the log says."""
+        """Do what the apply worker does after a commit: update the documents to match the log."""
         return await self._pool.run(self._worm.materialize, space)
 
     async def create_branch(
         self, name: str, *, at: Position | None = None, parent: str = "main", space: str | None = None
     ) -> None:
-        """A branch that begins as its parent is now, or was at a commit or a time; in the space of the models, in all
-        of them, or in `space`. `Conflict` if the name is used."""
+        """Create a branch that begins as its parent is now, or as it was at a commit or a time. It is created in the
+        space of the models, in all of their spaces, or in `space`. `Conflict` if the name is used."""
         return await self._pool.run(self._worm.create_branch, name, at=at, parent=parent, space=space)
 
     async def branches(self, *, space: str | None = None) -> list[Branch]:
-        """All branches, the main one first, deleted ones too; of the space of the models, or of `space`."""
+        """All branches, the main one first, including deleted ones; of the space of the models, or of `space`."""
         return await self._pool.run(self._worm.branches, space=space)
 
     async def delete_branch(self, name: str, *, space: str | None = None) -> None:
-        """The branch takes no more commits; it can still be read. `Conflict` while other branches began on it."""
+        """Delete a branch: it takes no more commits, and can still be read. `Conflict` while other branches depend on
+        it."""
         return await self._pool.run(self._worm.delete_branch, name, space=space)
 
     async def undelete_branch(self, name: str, *, space: str | None = None) -> None:
-        """A deleted branch takes commits again."""
+        """Restore a deleted branch: it takes commits again."""
         return await self._pool.run(self._worm.undelete_branch, name, space=space)
 
     async def diff(self, branch: str, *, into: str = "main") -> list[BranchChange]:
-        """What merging the branch would change, by model, document and field; conflicts are marked."""
+        """Show what merging the branch would change, by model, document and field. Conflicts are marked."""
         return await self._pool.run(self._worm.diff, branch, into=into)
 
     async def merge(
@@ -782,12 +789,12 @@ class AsyncWorm:
         check_references: bool = True,
         **about: Unpack[About],
     ) -> list[MergeResult]:
-        """Bring what a branch changed into another one: a result for each space that has the branch.
+        """Merge the changes of a branch into another one. You get a result for each space that has the branch.
 
-        The result is checked before anything is committed: schema, unique values, references. What both changed is a
-        `MergeConflict`; or the policy decides: `ours` (what `into` has), `theirs`, `fields` (changes to different
-        fields are combined), `fields-ours`, `fields-theirs`, or a function of base, ours and theirs. A large merge is
-        several commits; if it is interrupted, call it again. `dry_run` changes nothing.
+        The result is checked before anything is committed: schema, unique values, references. A change on both sides is
+        a `MergeConflict`, unless a policy decides: `ours` (the state of `into`), `theirs`, `fields` (changes to
+        different fields are combined), `fields-ours`, `fields-theirs`, or a function of base, ours and theirs. A large
+        merge makes several commits; if it is interrupted, call it again. `dry_run` changes nothing.
         """
         return await self._pool.run(
             self._worm.merge,
@@ -808,8 +815,8 @@ class AsyncWorm:
         planned: Callable[[PushPlan], None] = lambda plan: None,
         progress: ModelProgress = lambda model, done, total: None,
     ) -> PushReport:
-        """Make the schema of this session that of the place, and adopt the documents that are there; as `worm push`.
-        `Invalid` where documents would be left behind or would not fit any more, unless `force`."""
+        """Make the schema of this session the schema of the location, and adopt existing documents, as `worm push`
+        does. `Invalid` if documents would be left behind or would no longer fit, unless you pass `force`."""
         return await self._pool.run(
             self._worm.push, force=force, adopt=adopt, sample=sample, planned=planned, progress=progress
         )
@@ -817,29 +824,30 @@ class AsyncWorm:
     async def plan_push(
         self, *, sample: int | None = None, progress: ModelProgress = lambda model, done, total: None
     ) -> PushPlan:
-        """What `push` would mean; as `worm push --dry-run`. Reads only."""
+        """What `push` would do, as `worm push --dry-run` shows it. Reads only."""
         return await self._pool.run(self._worm.plan_push, sample=sample, progress=progress)
 
     async def verify(self, models: Names = None) -> list[VerifyReport]:
-        """Compare everything derived with the documents, as `worm verify`. Reads only."""
+        """Compare all derived data with the documents, as `worm verify` does. Reads only."""
         return await self._pool.run(self._worm.verify, models)
 
     async def repair(self, models: Names = None) -> list[RepairReport]:
-        """Make everything derived good from its source, as `worm repair`."""
+        """Repair all derived data from the documents, as `worm repair` does."""
         return await self._pool.run(self._worm.repair, models)
 
     async def why(self, key: str) -> Why:
-        """What became of an upload under this key, and what to do about it; as `worm why`. Reads only."""
+        """What happened to an upload under this key, and what to do about it, as `worm why` shows it. Reads only."""
         return await self._pool.run(self._worm.why, key)
 
     async def sweep(self, models: Names = None) -> list[SweepReport]:
-        """Record and fold what no event reported, as the function `sweep` does by schedule, without its time limit."""
+        """Record and fold changes that no event reported, as the function `sweep` does on a schedule, without its time
+        limit."""
         return await self._pool.run(self._worm.sweep, models)
 
     async def prune(self, models: Names = None, *, dry_run: bool = False) -> list[PurgeReport]:
-        """Remove expired trash, snapshots beyond `maxAge` and `maxCount`, and replaced files of tables, as `worm prune`
-        and the function `purge` do. For all models: also answers that the HTTP API kept for more than a day; where
-        there are some, the last report (of `.worm.api`) names them."""
+        """Remove expired trash, snapshots beyond `maxAge` and `maxCount`, and replaced table files, as `worm prune` and
+        the function `purge` do. For all models, this also removes answers that the HTTP API kept for more than a day;
+        if there are some, the last report (of `.worm.api`) names them."""
         return await self._pool.run(self._worm.prune, models, dry_run=dry_run)
 
 

@@ -1,7 +1,7 @@
-"""Time, chance and names: the only module that may read the clock or the random generator.
+"""Time, randomness and names. This is the only module that may read the clock or the random generator.
 
-Everything else gets a `Clock` and an `Ids` handed in, so that a whole run replays from one seed. Times order nothing;
-they are shown to people.
+Everything else receives a `Clock` and an `Ids`, so that a whole run replays from one seed. Nothing is ordered by wall
+time; times are for people to read.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class SystemClock:
 
 
 class VirtualClock:
-    """A clock for simulations: sleeping moves it, nothing else does."""
+    """A clock for simulations. Only sleeping moves it."""
 
     def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         self._now = start
@@ -68,8 +68,8 @@ class VirtualClock:
 
 
 class _SystemRandom(random.SystemRandom):
-    """Random bits of the operating system, fetched many at a time: a call of it lets another thread run, which costs a
-    thread among many more than the bits."""
+    """Random bits of the operating system, fetched many at a time. Each system call lets another thread run, and with
+    many threads that costs more than the bits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class _SystemRandom(random.SystemRandom):
         in_child(self._begin)
 
     def _begin(self) -> None:
-        """With nothing at hand: what the parent of a fork has at hand is the parent's."""
+        """Start with an empty buffer: after a fork, the buffered bits belong to the parent."""
         self._words: list[int] = []
 
     def getrandbits(self, k: int) -> int:
@@ -126,7 +126,7 @@ class Ids:
 
 
 def iso_seconds(moment: datetime) -> str:
-    """`2026-02-24T12:00:00Z`: S3 keeps whole seconds, so this is what two readers of one object agree on."""
+    """`2026-02-24T12:00:00Z`: S3 keeps whole seconds, so two readers of one object get the same text."""
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
 
 
@@ -136,7 +136,7 @@ def iso_millis(moment: datetime) -> str:
 
 
 def moment_of(text: str) -> datetime | None:
-    """The time of an ISO 8601 text, in UTC where it names no zone; None for anything else."""
+    """The time of an ISO 8601 text, in UTC if it names no zone. None for anything else."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
@@ -152,10 +152,11 @@ def backoff(ids: Ids, attempt: int, *, base_seconds: float = 0.05, cap_seconds: 
 def attempts(
     most: int, clock: Clock, ids: Ids, *, base_seconds: float = 0.05, cap_seconds: float = 2.0
 ) -> Iterator[int]:
-    """The one bounded retry loop: numbers from 0, with a pause of full-jitter backoff before every one but the first.
+    """The only retry loop: yields numbers from 0, and pauses with full-jitter backoff before each attempt except the
+    first.
 
     for _ in attempts(5, clock, ids):
-        ...return where it worked, go on where it is worth another try
+        ...return on success, continue to try again
     raise Unavailable(...)
     """
     for attempt in range(most):
@@ -169,5 +170,5 @@ Deadline = Callable[[], float]
 
 
 def forever() -> float:
-    """The deadline of work that has all the time it needs."""
+    """A deadline that never expires."""
     return math.inf

@@ -1,14 +1,14 @@
-"""One family of errors. Every class says what happened to the write and carries the fields a caller needs to act.
+"""All errors of this library. Each class says what happened to the write and has the fields that a caller needs.
 
 Kinds for callers: `Invalid` (fix the input), `NotFound`, `Conflict` (re-read and try again), `Fenced` (another writer
 took over), `Unavailable` (try later), `CommitStateUnknown` (the write may or may not have landed: look before acting),
 `Denied` (credentials or policy), `Corrupt` (stop; stored bytes are wrong), `Expired` (no longer kept).
 
-Whatever a caller passes or a bucket holds may be in a message: `shown` makes any value short text, and no message is
-longer than `MESSAGE_MAX`. Attributes keep the values themselves.
+Messages quote values of callers and of the bucket: `shown` turns any value into short text, and no message is longer
+than `MESSAGE_MAX`. Attributes keep the values themselves.
 
-A hint says what to do. Upkeep is named by its command (`worm repair`), which programs can run too. What a program does
-by a call, a user by a command and a caller of the HTTP API by a request is a `Hint`, which has words for all of them.
+A hint says what to do. Maintenance is named by its command (`worm repair`), which programs can run too. Where the
+answer differs between a Python program, the command line and the HTTP API, the hint is a `Hint` with a text for each.
 
 Examples:
     >>> worm.errors.Conflict is worm.Conflict
@@ -24,8 +24,8 @@ MESSAGE_MAX = 4000
 
 
 def shown(value: object) -> str:
-    """A value as messages show it: its `repr`, shortened. A value without one, such as an integer of too many digits,
-    is shown by its type."""
+    """A value as messages show it: its `repr`, shortened. A value without a `repr`, such as an integer with too many
+    digits, is shown by its type."""
     try:
         if isinstance(value, str) and len(value) > SHOWN_MAX:
             return f"{value[:SHOWN_MAX]!r}… ({len(value):,} characters)"
@@ -35,20 +35,20 @@ def shown(value: object) -> str:
 
 
 def shortened(text: str) -> str:
-    """Text of a value as messages show it: of a long one the beginning, and how long it is."""
+    """A text as messages show it: a long one is cut, with its length."""
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}… ({len(text):,} characters)"
 
 
 def _bounded(text: str) -> str:
-    """A message, without its middle where it is far too long."""
+    """The message, without its middle if it is far too long."""
     if len(text) <= MESSAGE_MAX:
         return text
     return f"{text[: MESSAGE_MAX - 500]} … ({len(text):,} characters) … {text[-400:]}"
 
 
 class Hint(str):
-    """What to do, in the words of a program; `shell` says the same for somebody who uses the `worm` command, `http` for
-    a caller of the HTTP API."""
+    """What to do, for a Python program. `shell` says the same for a user of the `worm` command, `http` for a caller of
+    the HTTP API."""
 
     shell: str
     http: str
@@ -61,8 +61,8 @@ class Hint(str):
 
 
 class WormError(Exception):
-    """Root of all errors of this library. `hint` says what to do about it; `is_stored`, whether the change that was
-    asked for is stored all the same; `request_id`, which request S3 refused.
+    """Root of all errors of this library. `hint` says what to do about it. `is_stored` is True if the requested change
+    is stored despite the error. `request_id` is the request that S3 refused.
 
     Examples:
         >>> try:
@@ -74,11 +74,11 @@ class WormError(Exception):
 
     exit_code = 1
     request_id: str | None = None
-    """S3's name for the request that failed, where it told: AWS support and access logs know a request by it."""
+    """S3's id of the failed request, if S3 sent one. AWS support and access logs identify a request by it."""
     explained_as = ""
-    """The class that the documentation explains instead, where a caller need not tell the two apart."""
+    """The class that the documentation explains instead, if callers need not distinguish the two."""
     is_stored = False
-    """True: the change that was asked for is stored, and what failed is what follows it: history, table, claims."""
+    """True: the requested change is stored, and a later step failed: history, table or claims."""
 
     def __init__(self, message: str, *, key: str | None = None, hint: str | None = None) -> None:
         self.message = _bounded(message)
@@ -102,7 +102,7 @@ class WormError(Exception):
         return f"{DOCS_URL}reference/errors.html#{(self.explained_as or type(self).__name__).lower()}"
 
     def for_shell(self) -> str:
-        """The same, with the hint for somebody who uses the `worm` command."""
+        """The same message, with the hint for a user of the `worm` command."""
         return self._said(self.hint.shell if isinstance(self.hint, Hint) else self.hint)
 
     def _said(self, hint: str | None) -> str:
@@ -111,7 +111,8 @@ class WormError(Exception):
 
 
 class Invalid(WormError):
-    """The input breaks a rule: a document, a schema, an id, a filter. `path` is the JSON path of the mistake.
+    """The input breaks a rule: a document, a schema, an id, a filter. `path` is the JSON path of the value that breaks
+    it.
 
     Examples:
         >>> try:
@@ -123,9 +124,9 @@ class Invalid(WormError):
 
     exit_code = 2
     is_of_stored = False
-    """True: the mistake is in what somebody stored, not in what the caller gave."""
+    """True: the mistake is in a stored document or schema, not in what the caller passed."""
     mistakes: tuple[tuple[str, str], ...] = ()
-    """Of a document or a schema: the path and the text of each mistake."""
+    """For a document or a schema: path and text of each mistake."""
 
     def __init__(
         self, message: str, *, path: str | None = None, key: str | None = None, hint: str | None = None
@@ -135,9 +136,9 @@ class Invalid(WormError):
 
 
 class UniqueViolation(Invalid):
-    """Another document has this value of a unique index; nothing was written, unless the hint says so. Reading again
-    does not help, so it is no `Conflict`. `holder` is the id of the document that has `value`, the JSON value itself,
-    in `field`; `shown` is the value as the message writes it.
+    """Another document already has this value of a unique index. Nothing was written, unless the hint says otherwise.
+    Retrying does not help, so this is not a `Conflict`. `holder` is the id of the document that has `value` (the JSON
+    value itself) in `field`; `shown` is the value as the message shows it.
 
     Examples:
         >>> try:
@@ -175,7 +176,7 @@ class NotFound(WormError):
 
 
 class Conflict(WormError):
-    """Somebody else changed it first. `expected` and `found` are the two etags.
+    """Another writer changed it first. `expected` and `found` are the two etags.
 
     Examples:
         >>> mine, theirs = customers.get("acme"), customers.get("acme")
@@ -242,7 +243,7 @@ class Unavailable(WormError):
 
 
 class CommitStateUnknown(Unavailable):
-    """A conditional write may or may not have landed and could not be read back. Never clean up after this.
+    """A conditional write may or may not have landed, and reading it back failed. Never clean up after this error.
 
     Examples:
         >>> try:
@@ -269,7 +270,7 @@ class Denied(WormError):
 
 
 class Corrupt(WormError):
-    """Stored bytes are not what this library wrote. Nothing is repaired without being asked.
+    """Stored bytes are not what this library wrote. Nothing is repaired until you ask for it.
 
     Examples:
         >>> try:
@@ -282,7 +283,8 @@ class Corrupt(WormError):
 
 
 class UnsafeStore(WormError):
-    """The store ignores or races write conditions, so it cannot keep our promises; opening for writing is refused.
+    """The store ignores write conditions or races them, so it cannot keep our guarantees. Opening it for writing is
+    refused.
 
     Examples:
         >>> try:
@@ -295,7 +297,7 @@ class UnsafeStore(WormError):
 
 
 class Expired(WormError):
-    """What was asked for is older than what is kept; newer things are there.
+    """The requested state is older than what is kept. Newer states can still be read.
 
     Examples:
         >>> try:
@@ -308,7 +310,7 @@ class Expired(WormError):
 
 
 class SnapshotExpired(Expired):
-    """A state of pages that is older than the window for reading the past, and that nothing pins.
+    """A state of a page store that is older than the retention window and not pinned.
 
     Examples:
         >>> with worm.open_pages("memory://past", "main") as pages:
@@ -324,7 +326,8 @@ class SnapshotExpired(Expired):
 
 
 class SchemaDiffers(UserWarning):
-    """`connect(schema=…)` found another schema pushed to the place. No error: the given one is used.
+    """`connect(schema=…)` found a different schema pushed at this location. This is a warning: the schema that you
+    passed is used.
 
     Examples:
         >>> import warnings
@@ -337,8 +340,8 @@ class SchemaDiffers(UserWarning):
 
 
 class EditKept(UserWarning):
-    """Opening a directory after a power cut found documents that somebody edited. No error: the edits stay, and what
-    was stored last is set aside.
+    """After a power cut, a directory had documents that somebody had edited. This is a warning: the edits stay, and the
+    version that was stored last is set aside.
 
     Examples:
         >>> import warnings

@@ -1,17 +1,18 @@
-"""Folds in the background: a save is done when its document and its oplog entry are stored, and its table follows.
+"""Background folds: a save is done when its document and its oplog entry are stored; its table follows.
 
-Each model has a `Backlog`: what is stored and not folded yet. The session has one `Folder`, whose thread folds the
-backlogs that have something, some moments after the first change came, many changes at once. `flush` folds in the
-calling thread instead. What the session itself asks for is exact meanwhile: queries see its own writes. A fold that
-fails is tried again; `flush` and `close` raise what is still wrong then. A process that ends without closing its
-session folds before it ends. A forked child starts with nothing: its parent folds.
+Each model has a `Backlog`: changes that are stored and not folded yet. The session has one `Folder`. Its thread folds
+all backlogs with changes, shortly after the first change arrives, many changes at once. `flush` folds in the calling
+thread instead. In the meantime the session's own queries are exact, because they include its own writes. A fold that
+fails is tried again; `flush` and `close` raise the errors that remain. A process that ends without closing its session
+folds before it ends. A forked child starts with empty backlogs: its parent folds.
 
-What a killed process did not fold is in documents and history, so workers or a sweep fold it. For places that have
-neither, the session leaves a *note*, `.worm.unfolded/<ulid>.json`, before its first save of a model, and removes it
-when it is closed. A session that starts looks for the notes of others (one LIST): when it opens a directory, elsewhere
-before its first save. If their process is gone it sweeps the models that they name, in the background, and removes
-them. Is the process gone? On the same machine, since the same boot, its number and start time tell. Elsewhere the age
-of the note does: a session that goes on saving renews it. A note that is wrongly taken for abandoned costs a sweep.
+If a process is killed, its changes are still in documents and history, and workers or a sweep fold them. For places
+without either, the session leaves a *note*, `.worm.unfolded/<ulid>.json`, before its first save of a model, and removes
+it when it is closed. A new session looks for the notes of other sessions (one LIST): when it opens a directory,
+elsewhere before its first save. If their process is gone, it sweeps the models that they name in the background, and
+removes the notes. On the same machine since the same boot, process id and start time show whether the process is gone.
+Otherwise the age of the note decides: a session that keeps saving renews its note. A note that is mistaken for
+abandoned costs one sweep.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ from worm.values import dataclass
 T = TypeVar("T")
 WINDOW_SECONDS = 0.1
 WINDOWS_MAX = 20
-"""A fold waits for further changes until none came for a window, and for so many windows at most."""
+"""A fold waits until no change arrives for one window, and for this many windows at most."""
 PENDING_MAX = 5_000
-"""A model with so many changes is folded by the one who brings the next."""
+"""A model with this many changes is folded by the thread that adds the next one."""
 IDLE_SECONDS = 5.0
 _folders: WeakSet[Folder] = WeakSet()
 UNFOLDED_PATH = ".worm.unfolded/"
@@ -47,8 +48,8 @@ ABANDONED_AFTER = timedelta(hours=1)
 
 
 class Backlog(Generic[T]):
-    """What is to be folded of one model, the newest item of each id. `fold` folds items; it runs in one thread at a
-    time. `is_older`: threads may bring their items in another order than they were recorded in."""
+    """The changes of one model that are not folded yet: the newest item of each id. `fold` folds items; it runs in one
+    thread at a time. `is_older` exists because threads may add items in a different order than they were recorded."""
 
     def __init__(self, fold: Callable[[Sequence[T]], None], is_older: Callable[[T, T], bool]) -> None:
         self._fold, self._is_older = fold, is_older
@@ -72,7 +73,7 @@ class Backlog(Generic[T]):
             self._items[name] = there if there is not None and self._is_older(item, there) else item
 
     def fold(self) -> None:
-        """All that is there now. What could not be folded stays."""
+        """Fold everything that is there now. Items that could not be folded stay."""
         with self._folding:
             with self._lock:
                 items, self._items = self._items, {}
@@ -88,7 +89,7 @@ class Backlog(Generic[T]):
 
 
 class Folder:
-    """The thread of one session. It lives while there is something to do."""
+    """The thread of one session. It runs while there is work."""
 
     def __init__(self, note: UnfoldedNote, window_seconds: float = WINDOW_SECONDS) -> None:
         self.note = note
@@ -99,7 +100,7 @@ class Folder:
         _folders.add(self)
 
     def _begin(self) -> None:
-        """In a forked child the backlogs are empty, and still those of its models."""
+        """In a forked child the backlogs are empty and still belong to the same models."""
         self._lock = new_lock()
         self._thread: threading.Thread | None = None
         self._due = threading.Event()
@@ -113,7 +114,7 @@ class Folder:
         return made
 
     def add(self, backlog: Backlog[T], items: dict[str, T]) -> None:
-        """Have these folded soon."""
+        """Fold these soon."""
         backlog.add(items)
         if len(backlog) > PENDING_MAX:
             backlog.fold()
@@ -125,7 +126,7 @@ class Folder:
             self._due.set()
 
     def flush(self) -> None:
-        """Fold everything now. Of several failures the first is raised, once all others are done."""
+        """Fold everything now. If several folds fail, the first error is raised after all others are done."""
         failures: list[WormError] = []
         for backlog in self._known():
             try:
@@ -136,7 +137,7 @@ class Folder:
             raise failures[0]
 
     def close(self) -> None:
-        """Fold everything, and take the note away."""
+        """Fold everything, and remove the note."""
         self.flush()
         self.note.remove()
 
@@ -150,14 +151,14 @@ class Folder:
             self._gather(pause)
             try:
                 self.flush()
-            except WormError:  # it stays in the backlogs, and who flushes or closes hears of it
+            except WormError:  # the items stay in the backlogs; flush() or close() raises the error
                 pause = min(4 * pause, IDLE_SECONDS)
                 self._due.set()
             else:
                 pause = self._window
 
     def _gather(self, pause: float) -> None:
-        """Wait until nothing new came for a moment, or until the first has waited long enough."""
+        """Wait until nothing new arrived for a moment, or until the first item has waited long enough."""
         for _ in range(WINDOWS_MAX):
             self._due.clear()
             threading.Event().wait(pause)
@@ -165,7 +166,7 @@ class Folder:
                 return
 
     def _has_work(self) -> bool:
-        """Wait for it. False: there was none for long, and this thread ends."""
+        """Wait for a change. False: none came for a long time, and this thread ends."""
         if self._due.wait(IDLE_SECONDS):
             return True
         with self._lock:
@@ -176,7 +177,7 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """What tells one process from all others. `started`: in the system's own ticks, where it tells."""
+    """Identifies one process. `started` is in the system's own ticks, where the system reports them."""
 
     host: str
     boot: str
@@ -185,7 +186,7 @@ class Process:
 
     @classmethod
     def current(cls) -> Process:
-        import platform  # takes a while, and few processes need it
+        import platform  # slow to import, and few processes need it
 
         return cls(platform.node(), _boot(), os.getpid(), _started(os.getpid()))
 
@@ -193,7 +194,7 @@ class Process:
         return {"host": self.host, "boot": self.boot, "pid": self.pid, "started": self.started}
 
     def is_known(self, here: Process) -> bool:
-        """Can this machine tell whether it lives?"""
+        """Can this machine say whether the process is alive?"""
         return bool(self.boot and self.started) and (self.host, self.boot) == (here.host, here.boot)
 
     def is_alive(self) -> bool:
@@ -231,7 +232,7 @@ class UnfoldedNote:
         self._unfollowed: set[tuple[str, str]] = set()
 
     def writing(self, model: str, ids: Iterable[str]) -> None:
-        """From here on these documents may be stored without their history; `followed` says that they are not."""
+        """From now on these documents may be stored without their history, until `followed` is called."""
         with self._lock:
             self._unfollowed.update((model, one) for one in ids)
 
@@ -240,7 +241,7 @@ class UnfoldedNote:
             self._unfollowed.difference_update((model, one) for one in ids)
 
     def leave(self, model: str) -> None:
-        """Before a save of this model is acknowledged whose table follows later."""
+        """Called before a save whose table follows later is acknowledged."""
         with self._lock:
             now = self._clock.monotonic()
             if model in self._models and now - self._written < RENEWED_AFTER:
@@ -250,8 +251,8 @@ class UnfoldedNote:
             self._key, self._models, self._written = key, models, now
 
     def remove(self) -> None:
-        """Everything is folded. The note stays where a write was interrupted before its history followed: somebody
-        else is to look."""
+        """Everything is folded. The note stays if a write was interrupted before its history was written: another
+        session must look at it."""
         with self._lock:
             if self._key and not self._unfollowed:
                 self._store.delete(self._key)
@@ -260,14 +261,14 @@ class UnfoldedNote:
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """A note whose session is gone. One that cannot be read names no models: `worm verify` finds what is missing."""
+    """A note whose session is gone. A note that cannot be read names no models; `worm verify` finds what is missing."""
 
     key: str
     models: list[str]
     process: Process
 
     def swept(self, store: Store, models: Iterable[str]) -> None:
-        """These models are swept. What is left of the note is for a session that knows the others."""
+        """These models are swept. The rest of the note stays for a session that knows the other models."""
         rest = sorted({*self.models}.difference(models))
         if not rest:
             store.delete(self.key)
@@ -309,16 +310,16 @@ def _decoded(body: bytes, key: str) -> tuple[list[str], Process]:
 
 @atexit.register
 def _fold_at_exit() -> None:
-    """For programs that do not close their sessions."""
+    """Folds for programs that do not close their sessions."""
     for folder in list(_folders):
         try:
             folder.close()
         except WormError as error:
-            sys.stderr.write(f"worm: saved, but not in the tables yet: {error}; run `worm repair`\n")
+            sys.stderr.write(f"worm: the documents are saved, but the tables are behind: {error}; run `worm repair`\n")
 
 
 def _fold_at_the_end_of_children() -> None:
-    """Processes of `multiprocessing` end without what `atexit` knows."""
+    """Child processes of `multiprocessing` end without running `atexit` handlers."""
     util = sys.modules.get("multiprocessing.util")
     if util is not None and sys.modules["multiprocessing"].parent_process() is not None:
         util.Finalize(None, _fold_at_exit, exitpriority=100)

@@ -1,11 +1,11 @@
 """Forks: what a child process made by `os.fork` must not share with its parent.
 
 `multiprocessing` (by fork), `gunicorn --preload` and Spark's Python daemon fork a process that may have sessions open.
-In the child only the thread that forked goes on. A lock that another thread held would stay locked there forever, a
-pool has threads that are gone, a connection is read by two processes, and a writer would commit as its parent.
+In the child only the thread that forked continues. A lock that another thread held would stay locked forever, a pool's
+threads are gone, two processes would read from one connection, and a writer would commit as its parent.
 
-So whatever has a lock takes it from here, and whatever has a thread, a connection, a file lock or a name of its own
-names the method that gives it up. These methods run in the forking thread; they send no request and do not raise.
+So every lock is created here, and every object with a thread, a connection, a file lock or its own name registers a
+method that gives it up. These methods run in the forking thread; they send no request and do not raise.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _in_child: _Hooks = WeakValueDictionary()
 
 
 importing = threading.Lock()
-"""Held while a client library is imported. A fork waits for it: a child of a process in which another thread is in the
-middle of an import could never import the same."""
+"""Held while a client library is imported. A fork waits for it: if another thread is in the middle of an import, the
+child could never import the same module."""
 _locks.add(importing)
 
 
@@ -49,12 +49,12 @@ def new_rlock() -> threading.RLock:
 
 
 def in_child(method: Callable[[], None]) -> None:
-    """Have a bound method called in every child, after its locks are free. Does not keep its object alive."""
+    """Call a bound method in every child, after its locks are free. Does not keep the object alive."""
     _keep(_in_child, method)
 
 
 def around(before: Callable[[], None], in_parent: Callable[[], None]) -> None:
-    """Have bound methods called before every fork, and after it in the parent."""
+    """Call bound methods before every fork, and after it in the parent."""
     _keep(_before, before)
     _keep(_in_parent, in_parent)
 
@@ -81,7 +81,7 @@ def _run(hooks: _Hooks) -> None:
 
 def _begin_child() -> None:
     for lock in (*_locks, *_property_locks()):
-        lock._at_fork_reinit()  # as the standard library does it for its own
+        lock._at_fork_reinit()  # the standard library does the same with its own locks
     _run(_in_child)
 
 

@@ -1,8 +1,8 @@
-"""What programs touch: `connect()` opens a bucket, a prefix or a directory as a `Worm`; `Worm.model()` gives a `Model`.
-The verbs are in `worm.sdk`.
+"""The entry point for programs: `connect()` opens a bucket, a prefix or a directory as a `Worm`; `Worm.model()` gives a
+`Model`. The verbs are in `worm.sdk`.
 
-What only some programs need (pushing, migrating, transactions, searches of history) is imported by the method that does
-it: a command that reads a table starts in half the time."""
+Modules that only some programs need (pushing, migrating, transactions, history searches) are imported by the method
+that uses them: a command that reads a table starts in half the time."""
 
 from __future__ import annotations
 
@@ -85,13 +85,13 @@ def connect(
 ) -> Worm:
     """Open `s3://bucket[/prefix]`, a directory (`./data`, `file://…`) or `memory://name`.
 
-    `schema` None reads the pushed one; with `models` the schema is what these classes say, and nothing else. One that
-    is not the pushed one is a warning (`SchemaDiffers`). A save writes the document and its history; its table follows
-    in the background, moments later (`maintenance="background"`, the default unless `WORM_MAINTENANCE` says otherwise),
-    or before the save returns (`"inline"`), or history and table are left to the deployed workers (`"events"`). Before
-    the first write the store is probed: one that ignores write conditions is refused. `durability` is for a directory:
-    a write survives a power cut (`"power"`, the default), or only the end of its process (`"process"`); without it,
-    `WORM_DURABILITY` counts.
+    Without `schema`, the pushed schema is used. With `models`, these classes define the schema. If it differs from the
+    pushed schema, you get a warning (`SchemaDiffers`). A save writes the document and its history. Its table follows
+    moments later in the background (`maintenance="background"`, the default unless `WORM_MAINTENANCE` is set), or
+    before the save returns (`"inline"`); with `"events"` the deployed workers write history and table. The first write
+    probes the store: one that ignores write conditions is refused. `durability` is for a directory: a write survives a
+    power cut (`"power"`, the default) or only the end of its process (`"process"`). Its default comes from
+    `WORM_DURABILITY`.
 
     Examples:
         >>> with worm.connect("memory://shop", models=[Customer], actor="user:ann") as shop:
@@ -104,7 +104,7 @@ def connect(
     definition = _definition(store, schema, models)
     for name, text in (("actor", actor), ("reason", reason)):
         if text is not None and not isinstance(text, str):
-            raise Invalid(f"takes text, not {shown(text)}", path=name)
+            raise Invalid(f"must be text, not {shown(text)}", path=name)
     mode = maintenance if maintenance is not None else os.environ.get("WORM_MAINTENANCE") or "background"
     if mode not in get_args(Maintenance):
         raise Invalid(f"maintenance must be 'background', 'inline' or 'events', not {shown(mode)}")
@@ -136,9 +136,9 @@ def _definition(
     if models is None:
         definition = schema if isinstance(schema, Schema) else load_schema(cast("Mapping[str, object]", schema))
     elif schema is not None:
-        raise Invalid("schema= and models= both say the schema", hint="leave one out")
+        raise Invalid("schema= and models= both define the schema", hint="pass only one of them")
     elif isinstance(models, type) or not isinstance(models, Iterable):
-        raise Invalid("models= takes a list of classes", hint="models=[Customer, Order]")
+        raise Invalid("models= must be a list of classes", hint="models=[Customer, Order]")
     else:
         definition = schema_of(list(models))
     warn_if_different(store, definition)
@@ -186,7 +186,7 @@ class Worm(Upkeep):
         self.look_for_abandoned()
 
     def look_for_abandoned(self) -> None:
-        """Once per session: have folded what a killed session could not; with `inline`, before this returns."""
+        """Once per session: fold what a killed session left behind. With `inline`, this finishes before it returns."""
         if self._has_looked:
             return
         self._has_looked = True
@@ -195,13 +195,14 @@ class Worm(Upkeep):
             try:
                 self._take_over(list(found.values()))
                 return
-            except WormError:  # tried again, and told when the session is closed
+            except WormError:  # it is tried again, and raised when the session is closed
                 pass
         if found:
             self.folder.add(self._abandoned, found)
 
     def _take_over(self, notes: Sequence[Abandoned]) -> None:
-        """On tables of its own: those of the session may be in use. Somebody who may only read leaves it to others."""
+        """Uses its own tables, because those of the session may be in use. A session that may only read leaves this to
+        others."""
         from worm.maintenance.sweep import Sweep
 
         other = Session(self.store, self.settings, schema=self.schema, probe=False, clock=self.clock, ids=self.ids)
@@ -221,7 +222,7 @@ class Worm(Upkeep):
     @overload
     def model(self, name: type[M]) -> Model[M]: ...
     def model(self, name: str | type[M]) -> Model[DocumentDict] | Model[M]:
-        """The model of the schema with this name; its documents are dicts, or objects of a pydantic class.
+        """The model with this name. Its documents are dicts, or objects if you pass a pydantic class.
 
         Examples:
             >>> db.model(Customer).name, db.model("Customer").name
@@ -230,7 +231,7 @@ class Worm(Upkeep):
         if isinstance(name, type):
             return self.model(model_name(name)).typed(name)
         if not isinstance(name, str):
-            raise Invalid(f"takes the name of a model or its class, not {shown(name)}", path="model")
+            raise Invalid(f"must be the name of a model or its class, not {shown(name)}", path="model")
         with self._making:
             if name not in self._models:
                 self._models[name] = self._make_model(name)
@@ -240,8 +241,8 @@ class Worm(Upkeep):
         return Model(self, name, Dicts(self.schema.model(name)))
 
     def flush(self) -> list[SweepReport]:
-        """What this session has saved is in history and tables when this ends. With `maintenance="events"` that takes a
-        sweep of the models that it used; its reports are returned. The first failure is raised.
+        """Bring history and tables up to date with everything that this session has saved. With `maintenance="events"`,
+        this sweeps the models that the session used and returns the reports. The first failure is raised.
 
         Examples:
             >>> _ = customers.patch("acme", {"visits": 1})
@@ -273,10 +274,11 @@ class Worm(Upkeep):
         limit: int | None = 100,
         cursor: str | None = None,
     ) -> HistoryRows[HistoryEntry]:
-        """Entries of all documents of a model, of several, or of all models with an oplog, newest first.
+        """Entries of all documents of one model, of several, or of all models with an oplog, newest first.
 
-        `reason` is a part of the reason, in any case; `metadata` names values that an entry must have. Times as for
-        `get_at`. `limit=None`: all. With `since`, only documents that changed since then are read (docs/history.md).
+        `reason` matches part of the reason, ignoring case. `metadata` names values that an entry must have. Times are
+        as for `get_at`. `limit=None` returns all. With `since`, only documents that changed since then are read
+        (docs/history.md).
 
         Examples:
             >>> _ = customers.patch("acme", {"visits": 1}, actor="user:bob", reason="came by")
@@ -307,11 +309,12 @@ class Worm(Upkeep):
         limit: int = 100,
         wait: float = 0,
     ) -> ChangeRows:
-        """New entries of all documents of a model, of several, or of all models with an oplog, since the answer whose
-        `cursor` is `after`. Without `after`: the cursor of now, and no entries.
+        """New entries of all documents of one model, of several, or of all models with an oplog, since the answer whose
+        `cursor` you pass as `after`. Without `after`, you get the current cursor and no entries.
 
-        Every entry is reported once it is in the tables, however late that is; entries of one document come in order.
-        `wait`: so many seconds for something new. An unchanged model takes one conditional GET (docs/history.md).
+        Every entry is reported once it is in the tables, however late that is. Entries of one document come in order.
+        `wait` is the number of seconds to wait for new entries. An unchanged model costs one conditional GET
+        (docs/history.md).
 
         Examples:
             >>> cursor = db.changes().cursor
@@ -330,12 +333,15 @@ class Worm(Upkeep):
         return self._feed.wait(names, asked, after, limit, wait)
 
     def _fed(self, model: str | type[BaseModel] | Sequence[str] | None) -> list[str]:
-        """The names, each once; None: all that keep an oplog. `Invalid` where one that is named keeps none."""
+        """The names without duplicates; None means all models that keep an oplog. `Invalid` if a named model keeps
+        none."""
         if model is None:
             return [one for one, known in self.schema.models.items() if known.oplog]
         several = [model] if isinstance(model, str | type) else model
         if not isinstance(several, list | tuple) or not several:
-            raise Invalid(f"takes the name of a model, its class or a list of names, not {shown(model)}", path="model")
+            raise Invalid(
+                f"must be the name of a model, its class or a list of names, not {shown(model)}", path="model"
+            )
         names = [self.model(one).name for one in several]
         for name in names:
             self.model(name)._check_oplog()
@@ -365,8 +371,9 @@ class Worm(Upkeep):
         progress: Progress = silent,
         **about: Unpack[About],
     ) -> MigrationReport:
-        """Change the documents of a model, all or those that match, by rules (`worm.sdk.migration_rules`, or their
-        JSON) or by a function, each by a save with history; as `worm migrate`. Run it again after an interruption.
+        """Change the documents of a model, all or only those that match, by rules (`worm.sdk.migration_rules`, or their
+        JSON) or by a function. Each change is a save with history, as `worm migrate` does. Run it again after an
+        interruption.
 
         Examples:
             >>> db.migrate("Customer", [{"remove": "email"}]).changed
@@ -387,9 +394,9 @@ class Worm(Upkeep):
         progress: Progress = silent,
         **about: Unpack[About],
     ) -> RestoreReport:
-        """Bring whole models (None: all) back to a moment: a time, or a commit of their space. Each document that is
-        not as it was is saved as it was, with history; what did not exist then is deleted. `dry_run` lists what would
-        change. One document's error fails no other: the report has it. Run it again after an interruption.
+        """Restore whole models (None: all) to a moment: a time, or a commit of their space. Each document that differs
+        is saved as it was, with history; documents that did not exist then are deleted. `dry_run` lists the changes. An
+        error of one document does not stop the others; the report has it. Run it again after an interruption.
 
         Examples:
             >>> [change.what for change in db.restore(at="2020-01-01", models="Customer", dry_run=True).changes]
@@ -402,17 +409,22 @@ class Worm(Upkeep):
         return restore([self.model(one) for one in names], at, RestoreOptions(dry_run, max_changed, progress), about)
 
     def _restored(self, models: str | Sequence[str] | None) -> list[str]:
-        """The names; `Invalid` where one of all models keeps no past."""
-        names = Upkeep._named(self, models)  # that of a branch refuses, because most upkeep is not for branches
+        """The names. `Invalid` if all models are meant and one of them keeps no past."""
+        names = Upkeep._named(
+            self, models
+        )  # a branch overrides this and refuses, because most upkeep is not for branches
         past = [one for one in names if self.schema.model(one).oplog or self.schema.model(one).space is not None]
         if models is None and past != names:
             without = ", ".join(one for one in names if one not in past)
-            hint = Hint(f"name the models: models={past}", f"name the models: `worm restore {' '.join(past)} --at …`")
-            raise Invalid(f"{without}: no past is kept, so not all can be restored", path="models", hint=hint)
+            hint = Hint(
+                f"name the models that keep one: models={past}",
+                f"name the models: `worm restore {' '.join(past)} --at …`",
+            )
+            raise Invalid(f"{without} keeps no past, so not every model can be restored", path="models", hint=hint)
         return names
 
     def materialize(self, space: str) -> Materialized:
-        """Do what the apply worker does after a commit: the documents become what the log says.
+        """Do what the apply worker does after a commit: update the documents to match the log.
 
         Examples:
             >>> db.materialize("main").is_done
@@ -428,8 +440,8 @@ class Worm(Upkeep):
     def create_branch(
         self, name: str, *, at: Position | None = None, parent: str = "main", space: str | None = None
     ) -> None:
-        """A branch that begins as its parent is now, or was at a commit or a time; in the space of the models, in all
-        of them, or in `space`. `Conflict` if the name is used.
+        """Create a branch that begins as its parent is now, or as it was at a commit or a time. It is created in the
+        space of the models, in all of their spaces, or in `space`. `Conflict` if the name is used.
 
         Examples:
             >>> db.create_branch("draft")
@@ -442,8 +454,8 @@ class Worm(Upkeep):
         position = None if at is None else position_of(at)
         spaces = self._branched_spaces(space)
         if isinstance(position, int) and len(spaces) > 1:
-            hint = f"name one of the spaces: space={spaces[0]!r}; or give a time"
-            raise Invalid("every space counts its own commits", path="at", hint=hint)
+            hint = f"name one of the spaces: space={spaces[0]!r}; or pass a time"
+            raise Invalid("a commit number belongs to one space, and the models are in several", path="at", hint=hint)
         self.ensure_safe_store()
         self.folder.flush()
         for one in spaces if len(spaces) > 1 else ():  # in all of them, or in none
@@ -453,7 +465,7 @@ class Worm(Upkeep):
             self.space(one).create_branch(checked_name(name), parent=check_branch(checked_name(parent)), at=position)
 
     def branches(self, *, space: str | None = None) -> list[Branch]:
-        """All branches, the main one first, deleted ones too; of the space of the models, or of `space`.
+        """All branches, the main one first, including deleted ones; of the space of the models, or of `space`.
 
         Examples:
             >>> [branch.name for branch in db.branches()]
@@ -484,12 +496,13 @@ class Worm(Upkeep):
             opened = self.spaces.get(one)
             if opened is not None and any(row.name == name for row in opened.branches()):
                 return BranchSession(self, name)
-        http = "POST /v1/branches creates it, GET /v1/branches lists those that there are"
-        hint = Hint(f"db.create_branch({name!r}) makes it", f"`worm branch create {name}` makes it", http)
+        http = "create it with POST /v1/branches, or list the existing ones with GET /v1/branches"
+        hint = Hint(f"create it: db.create_branch({name!r})", f"create it: `worm branch create {name}`", http)
         raise NotFound(f"there is no branch {shown(name)}", hint=hint)
 
     def delete_branch(self, name: str, *, space: str | None = None) -> None:
-        """The branch takes no more commits; it can still be read. `Conflict` while other branches began on it.
+        """Delete a branch: it takes no more commits, and can still be read. `Conflict` while other branches depend on
+        it.
 
         Examples:
             >>> db.create_branch("draft")
@@ -499,7 +512,7 @@ class Worm(Upkeep):
             self.space(one).delete_branch(name)
 
     def undelete_branch(self, name: str, *, space: str | None = None) -> None:
-        """A deleted branch takes commits again.
+        """Restore a deleted branch: it takes commits again.
 
         Examples:
             >>> db.create_branch("draft")
@@ -510,7 +523,7 @@ class Worm(Upkeep):
             self.space(one).undelete_branch(name)
 
     def diff(self, branch: str, *, into: str = "main") -> list[BranchChange]:
-        """What merging the branch would change, by model, document and field; conflicts are marked.
+        """Show what merging the branch would change, by model, document and field. Conflicts are marked.
 
         Examples:
             >>> db.create_branch("draft")
@@ -530,12 +543,12 @@ class Worm(Upkeep):
         check_references: bool = True,
         **about: Unpack[About],
     ) -> list[MergeResult]:
-        """Bring what a branch changed into another one: a result for each space that has the branch.
+        """Merge the changes of a branch into another one. You get a result for each space that has the branch.
 
-        The result is checked before anything is committed: schema, unique values, references. What both changed is a
-        `MergeConflict`; or the policy decides: `ours` (what `into` has), `theirs`, `fields` (changes to different
-        fields are combined), `fields-ours`, `fields-theirs`, or a function of base, ours and theirs. A large merge is
-        several commits; if it is interrupted, call it again. `dry_run` changes nothing.
+        The result is checked before anything is committed: schema, unique values, references. A change on both sides is
+        a `MergeConflict`, unless a policy decides: `ours` (the state of `into`), `theirs`, `fields` (changes to
+        different fields are combined), `fields-ours`, `fields-theirs`, or a function of base, ours and theirs. A large
+        merge makes several commits; if it is interrupted, call it again. `dry_run` changes nothing.
 
         Examples:
             >>> db.create_branch("draft")
@@ -552,7 +565,7 @@ class Worm(Upkeep):
         return [one.run(policy, about, dry_run=dry_run, check_references=check_references) for one in merges]
 
     def _model_on(self, name: str, branch: str) -> Model[DocumentDict]:
-        """A model on a branch, the main one for a model that is in no space."""
+        """A model on a branch; the main branch for a model outside a space."""
         if branch in ("", "main") or self.schema.model(name).space is None:
             return self.model(name)
         return self.branch(branch).model(name)
@@ -564,7 +577,7 @@ class Worm(Upkeep):
         return [Merge(self, self._model_on, one, branch, checked_name(into)) for one in spaces]
 
     def _spaces_with(self, branch: str, space: str | None) -> list[str]:
-        """The spaces that have the branch, or had it; `NotFound` if there is none."""
+        """The spaces that have the branch, or had it; `NotFound` if none does."""
         from worm.sdk.merging import checked_name
 
         checked_name(branch)
@@ -572,9 +585,9 @@ class Worm(Upkeep):
         found = [one for one in spaces if any(row.name == branch for row in self.space(one).branches())]
         if not found:
             hint = Hint(
-                "db.branches() names those that there are",
-                "`worm branch list` shows those that there are",
-                "GET /v1/branches lists those that there are",
+                "db.branches() lists the branches",
+                "`worm branch list` shows the branches",
+                "GET /v1/branches lists the branches",
             )
             raise NotFound(f"there is no branch {shown(branch)}", hint=hint)
         return found
@@ -585,11 +598,13 @@ class Worm(Upkeep):
         if space is not None and space not in named:
             raise NotFound(f"no model is in the space {shown(space)}", hint=f"spaces: {', '.join(named) or 'none'}")
         if not named:
-            raise Invalid("no model is in a space, and only those have branches", hint='"space": "main" in the schema')
+            raise Invalid(
+                "branches need a space, and no model is in one", hint='add "space": "main" to a model in the schema'
+            )
         return named if space is None else [space]
 
     def transaction(self, *, actor: str | None = None) -> DocumentTransaction:
-        """Several documents of models in one space, committed together at the end of the `with` block.
+        """Change several documents of models in one space, committed together at the end of the `with` block.
 
         Examples:
             >>> with db.transaction() as transaction:
@@ -599,15 +614,15 @@ class Worm(Upkeep):
             3
         """
         if actor is not None and not isinstance(actor, str):
-            raise Invalid(f"takes text, not {shown(actor)}", path="actor")
+            raise Invalid(f"must be text, not {shown(actor)}", path="actor")
         from worm.sdk.transacting import DocumentTransaction
 
         return DocumentTransaction(self, self.model, actor=actor)
 
 
 class BranchSession(Worm):
-    """A session on a branch, for models in a space. It shares store and spaces with the session that it came from, and
-    leaves nothing behind when it is closed."""
+    """A session on a branch, for models in a space. It shares store and spaces with its parent session; closing it
+    closes nothing else."""
 
     def __init__(self, main: Worm, name: str) -> None:
         settings = main.settings
@@ -644,20 +659,20 @@ class BranchSession(Worm):
     def create_branch(
         self, name: str, *, at: Position | None = None, parent: str | None = None, space: str | None = None
     ) -> None:
-        """A branch of this one, unless `parent` names another."""
+        """Create a branch of this one, unless `parent` names another."""
         self._main.create_branch(name, at=at, parent=self.name if parent is None else parent, space=space)
 
     def _restored(self, models: str | Sequence[str] | None) -> list[str]:
-        """All that the branch has."""
+        """Everything that the branch has."""
         branched = [one for one, known in self.schema.models.items() if known.space is not None]
         return super()._restored(branched if models is None else models)
 
     def flush(self) -> list[SweepReport]:
-        """Nothing: commits are all that a branch has."""
+        """Does nothing: a branch has only commits."""
         return []
 
     def close(self) -> None:
-        """Nothing: what is open belongs to the session that this one came from."""
+        """Does nothing: the parent session closes what is open."""
 
     def _named(self, models: Names) -> list[str]:
         raise self._not_here()
@@ -682,4 +697,4 @@ class BranchSession(Worm):
 
     def _not_here(self) -> Invalid:
         hint = "use the session on the main branch"
-        return Invalid(f"branch {shown(self.name)} has commits and nothing else that this could work on", hint=hint)
+        return Invalid(f"branch {shown(self.name)} has only commits, so this is not possible on it", hint=hint)

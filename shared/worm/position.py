@@ -1,4 +1,4 @@
-"""One way to say where in a history: `at=` of logs, page stores, spaces and models.
+"""One way to name a place in a history: `at=` of logs, page stores, spaces and models.
 
 A position is a number (the seq of a commit, the LSN of a page store, the seq of an oplog entry), a `datetime` with a
 zone, or ISO text. Text of digits is a number; text without a zone is UTC, and a date alone is its first moment.
@@ -13,35 +13,35 @@ from worm.errors import Expired, Invalid, NotFound, SnapshotExpired, shown
 Position = int | datetime | str
 
 NUMBER_MAX = 2**53
-"""Beyond it JSON numbers are not exact."""
+"""JSON numbers above this are not exact."""
 EXAMPLES = "a number, a datetime with a zone, or text such as 2026-02-24T12:00:00Z"
 
 
 def position_of(at: Position, path: str = "at") -> int | datetime:
-    """The number, or the moment in UTC; `Invalid` for what names no place."""
+    """The number, or the moment in UTC; `Invalid` for anything else."""
     given: object = at
     if isinstance(given, str) and given.isascii() and given.isdigit():
         given = int(given[:40])
     if isinstance(given, int) and not isinstance(given, bool):
         if not 0 <= given <= NUMBER_MAX:
-            raise Invalid(f"{shown(at)} is no position: numbers count from 0", path=path)
+            raise Invalid(f"{shown(at)} is not a position: numbers start at 0", path=path)
         return given
     return moment_in_utc(at, path)
 
 
 def moment_in_utc(time: object, path: str | None = None) -> datetime:
-    """`Invalid` for what names no time."""
+    """The time in UTC; `Invalid` for anything else."""
     if isinstance(time, str):
         try:
             parsed = datetime.fromisoformat(time)
         except ValueError as mistake:
-            raise Invalid(f"{shown(time)} is no time", path=path, hint="write 2026-02-24T12:00:00Z") from mistake
+            raise Invalid(f"{shown(time)} is not a time", path=path, hint="write 2026-02-24T12:00:00Z") from mistake
         time = parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
     if not isinstance(time, datetime):
-        hint = "give a datetime with a zone, or text: 2026-02-24T12:00:00Z" if path is None else f"give {EXAMPLES}"
+        hint = "use a timezone-aware datetime, or text: 2026-02-24T12:00:00Z" if path is None else f"use {EXAMPLES}"
         raise Invalid(f"{shown(time)} is no {'time' if path is None else 'position'}", path=path, hint=hint)
     if time.tzinfo is None:
-        raise Invalid("a datetime needs a zone", path=path, hint="datetime(…, tzinfo=UTC)")
+        raise Invalid("datetime must be timezone-aware", path=path, hint="datetime(…, tzinfo=UTC)")
     try:
         return time.astimezone(UTC)
     except OverflowError as mistake:
@@ -49,12 +49,12 @@ def moment_in_utc(time: object, path: str | None = None) -> datetime:
 
 
 def past_the_end(what: str, at: int, newest: int, *, key: str | None = None) -> NotFound:
-    """The error of every position behind the newest one."""
-    return NotFound(f"{what} {at} is not there yet; the newest is {newest}", key=key)
+    """The error for a position after the newest one."""
+    return NotFound(f"{what} {at} does not exist yet; the newest is {newest}", key=key)
 
 
 def before_the_kept(
     what: str, at: object, oldest: object, *, key: str | None = None, hint: str | None = None
 ) -> Expired:
-    """The error of every position before the past that is kept."""
-    return SnapshotExpired(f"{what} {at} is older than what is kept, which begins at {oldest}", key=key, hint=hint)
+    """The error for a position before the oldest one that is kept."""
+    return SnapshotExpired(f"{what} {at} is older than what is kept; the oldest is {oldest}", key=key, hint=hint)

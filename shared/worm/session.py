@@ -1,10 +1,10 @@
-"""A session: one store with its schema, and what is opened on it once: collections, tables, spaces.
+"""A session: one store with its schema, and the collections, tables and spaces that are open on it.
 
-SDK, workers, `worm repair` and Spark jobs all work on one. Its schema is given and stays, or is the pushed one: then
-`refresh()` reads it again if it changed, one conditional GET at the start of every batch. Tables are for one thread
-at a time; everything else is safe across threads.
+SDK, workers, `worm repair` and Spark jobs all use one. Its schema is either fixed by the caller or the pushed one. In
+the second case `refresh()` rereads it if it changed: one conditional GET at the start of every batch. Tables are for
+one thread at a time; everything else is safe across threads.
 
-Modules of spaces are imported only when a model in a space is met: few workers ever open one.
+Modules of spaces are imported only when a model in a space is used: few workers ever open one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from worm.store.probe import ensure_safe, trust
 from worm.tables.table import Table
 from worm.values import dataclass
 
-if TYPE_CHECKING:  # for those who have spaces, or threads
+if TYPE_CHECKING:  # only sessions with spaces or threads need these
     from concurrent.futures import Future, ThreadPoolExecutor
 
     from worm.spaces.opening import OpenSpaces
@@ -43,9 +43,9 @@ Maintenance = Literal["background", "inline", "events"]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is set from outside. `bucket` and `prefix` are those that events name, `actor` is the author of writes and
-    `reason` says why they are made. `maintenance`: a save writes history itself and its table follows in the
-    background; or both are up to date when it returns; or it leaves them to the workers."""
+    """Settings from outside. Events name `bucket` and `prefix`; `actor` is the author of writes and `reason` says why
+    they are made. `maintenance`: a save writes history itself and its table follows in the background; or both are up
+    to date when it returns; or the workers write both."""
 
     bucket: str = ""
     prefix: str = ""
@@ -58,11 +58,14 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
-        """For a worker, from the variables that template.yaml sets. A missing one fails at start."""
+        """Settings of a worker, from the variables that template.yaml sets. A missing variable fails at startup."""
         values = os.environ if environment is None else environment
         bucket = values.get("WORM_BUCKET", "")
         if not bucket:
-            raise Invalid("the environment variable WORM_BUCKET is not set", hint="template.yaml sets it")
+            raise Invalid(
+                "the environment variable WORM_BUCKET is not set",
+                hint="set it to the name of the bucket; template.yaml does",
+            )
         return cls(
             bucket=bucket,
             prefix=_prefix(values),
@@ -73,7 +76,7 @@ class Settings:
 
 
 def _prefix(values: Mapping[str, str]) -> str:
-    """Empty, or ending in a slash. A path segment that starts with a dot would make system keys of all documents."""
+    """Empty, or ends in a slash. A path segment that starts with a dot would turn all documents into system keys."""
     text = values.get("WORM_PREFIX", "")
     if not text:
         return ""
@@ -99,7 +102,8 @@ DEFAULTS = Settings()
 
 
 class Session:
-    """See above. `schema` None: the pushed one. `probe` False: the store is known to keep write conditions."""
+    """See above. Without `schema`, the pushed one is used. `probe=False`: the store is known to keep write
+    conditions."""
 
     def __init__(
         self,
@@ -116,7 +120,7 @@ class Session:
         self.clock = clock or SystemClock()
         self.ids = ids or Ids.system(self.clock)
         self.folder = Folder(UnfoldedNote(store, self.clock, self.ids))
-        self.materializing = new_lock()  # of two runs at once in one session the second has nothing to do
+        self.materializing = new_lock()  # of two concurrent runs in one session, the second has nothing to do
         self._is_fixed = schema is not None
         self._etag: str | None = None
         self._must_probe = probe
@@ -131,13 +135,13 @@ class Session:
         in_child(self._begin_again)
 
     def _begin_again(self) -> None:
-        """A forked child begins with threads and tables of its own. Its spaces do so by themselves."""
+        """A forked child starts with its own threads and tables. Spaces do this themselves."""
         self.__dict__.pop("_pool", None)
         for table in self._tables.values():
             table.begin_again()
 
     def refresh(self) -> None:
-        """Read the pushed schema if it changed. Nothing where one was given."""
+        """Reread the pushed schema if it changed. Does nothing if the caller passed a schema."""
         if self._is_fixed:
             return
         found = self.store.get_if_changed(SCHEMA_KEY, self._etag)
@@ -149,7 +153,8 @@ class Session:
         self._etag = found.etag
 
     def is_new(self) -> bool:
-        """Has nobody ever pushed a schema here? For who found none: where the sentinel is, somebody deleted it."""
+        """Has nobody ever pushed a schema here? Call this if there is no schema: if the sentinel exists, somebody
+        deleted the schema."""
         first = next(self.store.list(BUCKET_SENTINEL, limit=1), None)
         return self._etag is None and (first is None or first.key != BUCKET_SENTINEL)
 
@@ -160,17 +165,17 @@ class Session:
         self._tables = {}
 
     def ensure_safe_store(self) -> None:
-        """Refuse a store that ignores write conditions; asked once per session, before its first write."""
+        """Refuse a store that ignores write conditions; probed once per session, before its first write."""
         if self._must_probe:
             with self._once:
                 if self._must_probe:
                     ensure_safe(self.store, ids=self.ids)
                     self._must_probe = False
 
-    # What is opened once
+    # Opened once
 
     def collection(self, name: str) -> Collection:
-        """A model's collection, for what is not done by one of its verbs."""
+        """The collection of a model, for work that none of its verbs does."""
         if name not in self._collections:
             definition = self.schema.model(name)
             self._collections[name] = Collection(
@@ -191,12 +196,12 @@ class Session:
         return self._tables[name]
 
     def table_lock(self, name: str) -> threading.RLock:
-        """For threads that share the table of a model, which is for one at a time."""
+        """For threads that share the table of a model: a table is for one thread at a time."""
         with self._once:
             return self._table_locks.setdefault(name, new_rlock())
 
     def space(self, name: str) -> Space:
-        """The space of this name beside the documents; made where it is not there.
+        """The space with this name. It is created if it does not exist.
 
         Examples:
             >>> db.space("main").read("Note/n1").value["text"]
@@ -208,7 +213,7 @@ class Session:
     def spaces(self) -> OpenSpaces:
         from worm.spaces.opening import OpenSpaces
 
-        with self._once:  # a space that is open twice would not be closed
+        with self._once:  # a space that is opened twice would not be closed
             if self._spaces is None:
                 self._spaces = OpenSpaces(self.store, self.clock, self.ids)
             return self._spaces
@@ -219,8 +224,8 @@ class Session:
         return SpaceOrigins(collection, self.spaces.get)
 
     def close(self) -> None:
-        """Folds what is not in tables yet, and lets go of spaces and of what the store keeps open; the session opens
-        them again when it needs them.
+        """Folds everything that is not in tables yet, and releases spaces and open resources of the store. The session
+        reopens them when needed.
 
         Examples:
             >>> db.close()
@@ -239,16 +244,16 @@ class Session:
         return ThreadPoolExecutor(self.settings.threads, thread_name_prefix="worm")
 
     def submit(self, work: Callable[[], R]) -> Future[R]:
-        """Have it done beside what the caller does."""
+        """Run it in the background."""
         return self._pool.submit(carried(work))
 
     def in_parallel(
         self, work: Callable[[T], R], items: Iterable[T], said: Callable[[T], int] | None = None
     ) -> list[R]:
-        """Results in order. `work` must not raise. What reads much is done in turns: documents may have many megabytes,
-        and a function little memory. `said`: how many bytes an item is said to have. It may be wrong, so with it `work`
-        must be one that can be stopped at any read and done again: what the store says counts, and an item that turns
-        out to be too large to be held beside the others is worked on later."""
+        """Results in order. `work` must not raise. Work that reads much runs in turns, because documents may have many
+        megabytes and a function little memory. `said` is the expected size of an item in bytes. It may be wrong, so
+        with it `work` must be safe to stop at any read and to run again: the size that the store reports counts, and an
+        item that is too large to hold with the others is done later."""
         listed = list(items)
         if len(listed) < 2:
             return [work(one) for one in listed]

@@ -1,11 +1,11 @@
-"""`@dataclass` for immutable values, made in a third of the time.
+"""`@dataclass` for immutable values, created in a third of the time.
 
 `dataclass(frozen=True, slots=True)` of the standard library compiles six functions for each class. The `worm` command
-and every Lambda function load a hundred such classes before they do anything, and making them took a third of that
-time. Here one function is compiled, `__init__`; all others are shared. What they do is the same.
+and every Lambda function load a hundred such classes at startup, which took a third of that time. This version compiles
+one function, `__init__`, and shares all others. The behavior is the same.
 
-Any other options give what the standard library makes, and type checkers always see that. Imports nothing of worm, and
-may be used everywhere.
+With any other options you get the class of the standard library, and type checkers always see that one. This module
+imports nothing from worm and may be used everywhere.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(cls=None, /, **options):
-        """As the one of the standard library."""
+        """Like the decorator of the standard library."""
         return _value if cls is None and options == _QUICK else dataclasses.dataclass(cls, **options)
 
 
 def _value(cls: type) -> type:
-    if dataclasses.is_dataclass(cls):  # one that extends another
+    if dataclasses.is_dataclass(cls):  # it extends another one
         standard: type = dataclasses.dataclass(frozen=True, slots=True)(cls)
         return standard
     own = vars(cls)
     has_hash = own.get("__hash__") is not None
     if cls.__doc__ is None:
-        cls.__doc__ = cls.__name__  # the standard library would work out a signature
+        cls.__doc__ = cls.__name__  # the standard library would compute a signature
     made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True)(cls)
     names = tuple(one.name for one in dataclasses.fields(made))
     added: dict[str, Any] = {
@@ -49,7 +49,7 @@ def _value(cls: type) -> type:
     if not has_hash:
         made.__hash__ = _hash(made)
     for name in ("init", "repr", "eq", "frozen"):
-        setattr(made.__dataclass_params__, name, True)  # asked by whatever extends it
+        setattr(made.__dataclass_params__, name, True)  # classes that extend it read this
     made.__setattr__, made.__delattr__ = _refusals(made, frozenset(names))
     made_type: type = made
     return made_type
@@ -60,7 +60,7 @@ def _init(cls: type) -> Callable[..., None]:
     known: dict[str, Any] = {}
     positional, by_name, body = list[str](), list[str](), list[str]()
     for one in dataclasses.fields(cls):
-        known[f"_set_{one.name}"] = vars(cls)[one.name].__set__  # that of the slot
+        known[f"_set_{one.name}"] = vars(cls)[one.name].__set__  # the setter of the slot
         has_factory = one.default_factory is not dataclasses.MISSING
         value = one.name
         if has_factory:
@@ -126,7 +126,7 @@ def _setstate(names: tuple[str, ...]) -> Callable[[Any, list[Any]], None]:
 
 
 def _refusals(cls: type[Any], names: frozenset[str]) -> tuple[Callable[..., None], Callable[..., None]]:
-    """Nothing can be set. A class that extends one with attributes of its own may have those."""
+    """Refuses to set attributes. A subclass may set attributes that it adds itself."""
 
     def refuse(self: Any, name: str, what: str) -> NoReturn:
         raise dataclasses.FrozenInstanceError(f"cannot {what} field {name!r}")

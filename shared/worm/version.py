@@ -1,5 +1,5 @@
-"""The version, where its documentation is, and how our requests name themselves: the embedded AWS and access logs count
-them by role."""
+"""The version, the address of the documentation, and the user agent of our requests: the embedded AWS and access logs
+count requests by role."""
 
 from __future__ import annotations
 

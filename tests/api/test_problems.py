@@ -99,22 +99,22 @@ def test_hints_speak_of_requests(client: Client) -> None:
             "if it was deleted, it may be in trash: GET /v1/trash, POST /v1/trash/{model}/{id}/restore",
         ),
         "exists": (409, "use PATCH to change it, or PUT with If-Match to replace it"),
-        "operator in a patch": (422, "the media type application/vnd.worm.update+json takes operators"),
+        "operator in a patch": (422, "use the media type application/vnd.worm.update+json for operators"),
         "dot in a patch": (
             422,
             (
-                'write {"address": {"city": …}}; the media type application/vnd.worm.update+json takes operators: '
+                'write {"address": {"city": …}}; use the media type application/vnd.worm.update+json for operators: '
                 '{"$set": {"address.city": …}}'
             ),
         ),
         "no operator": (
             422,
             (
-                "it takes $set, $unset, $inc, $push, $pull, $addToSet; the media type application/merge-patch+json "
-                "takes plain fields"
+                "it takes $set, $unset, $inc, $push, $pull, $addToSet; use the media type application/merge-patch+json "
+                "for plain fields"
             ),
         ),
-        "no entry": (404, "GET …/{id}/history shows which there are"),
+        "no entry": (404, "GET …/{id}/history lists the entries"),
         "method": (405, "possible: GET, HEAD"),
     }
 
@@ -149,7 +149,7 @@ def test_every_mistake_of_a_document_has_its_place(client: Client) -> None:
 def test_a_plus_that_became_a_space_is_explained(client: Client) -> None:
     for path, name in ((DOCUMENTS, "at"), ("/v1/history", "since")):
         found = client.get(path, f"{name}=2026-02-24T10:00:00+01:00")
-        assert (found.status, found.json["hint"]) == (400, "in a URL, + is a space: write %2B")
+        assert (found.status, found.json["hint"]) == (400, "in a URL, + means a space: write %2B")
 
 
 def test_a_bucket_that_does_not_exist_is_answered_with_what_to_do() -> None:

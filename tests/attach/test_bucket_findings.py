@@ -133,7 +133,7 @@ def test_without_a_queue_it_says_to_deploy_first() -> None:
     place = AttachedPlace("pets", "data/", "eu-west-1", Events.sqs)
     [one] = found("notification", {"EventBridgeConfiguration": {}}, place=place)
     assert one.is_needed
-    assert "deploy the stack with Events=sqs first" in one.reason
+    assert "deploy the stack with Events=sqs" in one.reason
 
 
 def test_a_queue_that_an_earlier_attach_left_is_mentioned() -> None:
@@ -149,7 +149,7 @@ def test_a_queue_that_an_earlier_attach_left_is_mentioned() -> None:
         ("https://sqs.eu-west-1.amazonaws.com/123456789012/capture", "not the ARN"),
         ("arn:aws:sns:eu-west-1:123456789012:topic", "not the ARN"),
         ("arn:aws:sqs:eu-west-1:123456789012:capture.fifo", "FIFO"),
-        ("arn:aws:sqs:us-east-1:123456789012:capture", "in us-east-1, and the bucket in eu-west-1"),
+        ("arn:aws:sqs:us-east-1:123456789012:capture", "in us-east-1, but the bucket is in eu-west-1"),
         ("", "not the ARN"),
     ],
 )

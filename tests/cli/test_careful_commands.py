@@ -39,7 +39,7 @@ def test_the_second_document_of_an_id_in_a_bulk_fails(worm: Command, url: str, s
     stdin = '{"id": "new", "name": "One"}\n{"id": "new", "name": "Two"}\n'
     ended = worm("put", "Customer", "--many", "--format", "json", "--url", url, stdin=stdin)
     assert (ended.exit_code, [row["result"] for row in json.loads(ended.stdout)]) == (2, ["created", "failed"])
-    assert "is twice in this bulk" in json.loads(ended.stdout)[1]["reason"]
+    assert "occurs twice in this bulk" in json.loads(ended.stdout)[1]["reason"]
     assert json.loads(worm("get", "Customer", "new", "--url", url).stdout)["name"] == "One"
     twice = worm("put", "OrgSettings", "--many", "--url", url, stdin='[{"title": "A"}, {"title": "B"}]')
     assert (twice.exit_code, json.loads(worm("get", "OrgSettings", "--url", url).stdout)["title"]) == (2, "A")
@@ -63,7 +63,7 @@ def test_put_replaces_a_broken_document_and_get_says_how(worm: Command, url: str
         got = worm("get", "Customer", "zeta", "--url", url)
         assert got.exit_code == 2
         assert got.stderr.startswith("worm: the stored document is not valid: ")
-        told = "(`worm put` replaces it, `worm history` shows its last valid state)\n"
+        told = "(`worm put` replaces it; `worm history` shows its last valid state)\n"
         assert got.stderr.endswith(told)
         assert worm("put", "Customer", "--url", url, stdin='{"id": "zeta", "name": "Z"}').exit_code == 0
         assert json.loads(worm("get", "Customer", "zeta", "--url", url).stdout)["name"] == "Z"
@@ -122,7 +122,7 @@ def test_a_moment_outside_every_range_is_refused(worm: Command, url: str, sessio
 
 def test_import_into_a_missing_directory_is_refused(worm: Command, url: str, session: Worm, tmp_path: Path) -> None:
     ended = worm("import", "-o", str(tmp_path / "no" / "x.json"), "--url", url)
-    assert (ended.exit_code, ended.stderr.startswith("worm: there is no directory ")) == (3, True)
+    assert (ended.exit_code, ended.stderr.startswith("worm: the directory ")) == (3, True)
 
 
 def test_import_with_push_tells_on_stderr(worm: Command, url: str) -> None:

@@ -89,7 +89,7 @@ def test_columns_that_a_terminal_has_no_room_for_are_left_out_and_named(
     echo_rows(names[:5], [{"column0": "a"}], RowFormat.table)
     shown = capsys.readouterr()
     assert "column4" not in shown.out
-    assert shown.err == "worm: note: 1 column left out (--format json): column4\n"
+    assert shown.err == "worm: note: 1 column left out (use --format json): column4\n"
 
 
 def test_columns_have_at_least_the_width_that_is_asked() -> None:

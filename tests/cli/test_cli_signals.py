@@ -183,7 +183,7 @@ def test_an_interrupted_command_that_has_written_says_what_stays(
 
     monkeypatch.setattr("worm.tables.table.Table.fold", stop)
     found = worm("put", "Customer", "--id", "new", "--url", url, stdin='{"name": "New"}')
-    told = "worm: interrupted; what it has stored until now stays, and `worm repair` completes what is half done\n"
+    told = "worm: interrupted; changes that it has stored stay, and `worm repair` completes unfinished ones\n"
     assert (found.exit_code, found.stderr) == (130, told)
     assert json.loads(worm("get", "Customer", "new", "--url", url).stdout)["name"] == "New"
 

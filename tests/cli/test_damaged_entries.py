@@ -27,7 +27,7 @@ def test_put_says_that_the_document_is_stored(worm: Command, url: str, session: 
     ended = worm("put", "Customer", "--id", "acme", "--url", url, stdin='{"name": "New", "status": "active"}')
     assert ended.exit_code == 9
     assert ended.stderr.startswith(
-        "worm: Customer 'acme': the change is stored, but its history cannot be continued: not valid JSON: "
+        "worm: Customer 'acme': the change is stored, but its history is damaged: not valid JSON: "
     )
     assert f"[{GARBAGE}]" in ended.stderr
     assert "worm repair --set-aside KEY" in ended.stderr
@@ -57,7 +57,7 @@ def test_repair_and_rebuild_do_the_rest_and_exit_with_a_code(worm: Command, url:
     assert f"left as it is  {GARBAGE}: not valid JSON" in repaired.stdout
     rebuilt = worm("table", "rebuild", "Customer", "--url", url)
     assert rebuilt.exit_code == 9
-    assert "damaged  acme: its document is served; not valid JSON" in rebuilt.stdout
+    assert "damaged  acme: the table has the stored document; not valid JSON" in rebuilt.stdout
     assert "Found 3 entities" in rebuilt.stdout
     verified = worm("verify", "--url", url)
     assert verified.exit_code == 1
@@ -160,7 +160,7 @@ def test_what_verify_and_repair_make_of_a_damaged_history(worm: Command, url: st
     assert again == (0 if case == "the newest entry is missing" else 1), "what is lost is named for ever"
     explained = worm("why", key, "--url", url)
     assert explained.exit_code == (0 if again == 0 else 1)
-    assert ("cannot be continued" in explained.stdout) == (code == 9), explained.stdout
+    assert ("is stopped" in explained.stdout) == (code == 9), explained.stdout
 
 
 def test_names_that_are_no_numbers_are_ignored(worm: Command, url: str, session: Worm) -> None:

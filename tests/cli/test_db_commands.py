@@ -49,7 +49,7 @@ def test_pages_are_written_read_and_deleted(db: Worm, tmp_path: Path) -> None:
     assert db("db", "put", "d", "c", tmp_path / "file") == (0, "LSN 12\n", "")
     assert db("db", "get", "d", "c")[1] == "from a file"
     assert db("db", "put", "d", "c", "--delete")[0] == 0
-    assert db("db", "get", "d", "c") == (3, "", "worm: there is no page 'c'\n")
+    assert db("db", "get", "d", "c") == (3, "", "worm: the page 'c' does not exist\n")
     assert db("db", "get", "d", "c", "--at", 12)[1] == "from a file"
 
 
@@ -93,8 +93,8 @@ def test_layers_are_made_merged_and_drawn(db: Worm) -> None:
     assert (code, out.split(";")[0]) == (0, "2 layers merged: 1 merged layer, 1 image")
     code, out, _ = db("db", "stat", "d")
     lines = out.splitlines()
-    assert lines[:2] == ["branch main", "LSN 12, in layers up to 12, readable from 0 on"]
-    assert "a read asks up to 1 layers, 1.0 on the average, before filters" in lines
+    assert lines[:2] == ["branch main", "LSN 12, in layers up to 12, readable since 0"]
+    assert "a read checks up to 1 layers, 1.0 on average, before filters" in lines
     assert [line.split()[:2] for line in lines[-2:]] == [["@12", "image"], ["3..12", "merged"]]
     assert lines[-2].split("|")[1] == "#" * 60
     shape = json.loads(db("db", "stat", "d", "--format", "json")[1])
@@ -176,7 +176,7 @@ def test_a_store_is_checked_and_kept_up_by_command(db: Worm, tmp_path: Path) -> 
 
 
 def test_a_lost_root_is_rebuilt_by_command(db: Worm, tmp_path: Path) -> None:
-    assert db("db", "repair", "d")[1] == "nothing to repair: the root of this pages database is there\n"
+    assert db("db", "repair", "d")[1] == "nothing to repair: the root of this pages database is intact\n"
     assert db("db", "branch", "create", "d", "b")[0] == 0
     open_store(f"memory://{tmp_path}").delete("db/d/manifest.json")
     code, _, err = db("db", "get", "d", "b")
@@ -184,7 +184,7 @@ def test_a_lost_root_is_rebuilt_by_command(db: Worm, tmp_path: Path) -> None:
     assert db("db", "create", "d")[0] == 9
     assert db("db", "repair", "d")[1].splitlines() == [
         "would rebuild the root (pages) from its copy and the log",
-        "branch b comes back from its log",
+        "branch b is restored from its log",
         "lost: pins and settings that changed since the copy of the root",
         "nothing was changed; run it with --no-dry-run",
     ]
@@ -211,9 +211,9 @@ def test_a_space_is_not_damaged_through_its_pages(worm: Worm, tmp_path: Path) ->
     assert worm("db", "branch", "create", "space-x", "b")[0] == 0
     for arguments, breaks in (
         (("put", "space-x", "m", "--delete"), "disagree"),
-        (("restore", "space-x", "--at", "4", "--in-place"), "numbers are given again"),
-        (("gc", "space-x"), "begin again"),
-        (("branch", "reset", "space-x", "b"), "numbers are given again"),
+        (("restore", "space-x", "--at", "4", "--in-place"), "numbers are used again"),
+        (("gc", "space-x"), "start over"),
+        (("branch", "reset", "space-x", "b"), "numbers are used again"),
     ):
         code, _, err = worm("db", *arguments)
         assert (code, breaks in err, "--force" in err) == (2, True, True), arguments

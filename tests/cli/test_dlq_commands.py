@@ -202,13 +202,13 @@ def test_a_queue_by_its_url_knows_its_source_by_itself(worm: Command, filled: De
     by_envelope = worm("dlq", "redrive", "--queue", filled.queue("sweep-dlq"), "--reason", "Corrupt")
     assert (by_envelope.exit_code, f"invoked {filled.name}-sweep" in by_envelope.stdout) == (0, True)
     unclear = worm("dlq", "redrive", "--queue", filled.queue("sweep-dlq"), "--all")
-    assert (unclear.exit_code, "say it with --to, or drop" in unclear.stdout) == (2, True)
+    assert (unclear.exit_code, "name a queue with --to, or drop" in unclear.stdout) == (2, True)
 
 
 def test_dropping_needs_a_yes(worm: Command, filled: Deployed) -> None:
     planned = worm("dlq", "drop", "capture", "--all")
     assert (planned.exit_code, planned.stdout.count("would be dropped")) == (0, 4)
-    assert planned.stderr == "worm: nothing was dropped; --yes drops them\n"
+    assert planned.stderr == "worm: nothing was dropped; pass --yes to drop them\n"
     assert len(filled.waiting("capture-dlq")) == 4
     assert worm("dlq", "drop", "capture", "--reason", "not a JSON", "--yes").exit_code == 0
     assert len(filled.waiting("capture-dlq")) == 3
@@ -224,19 +224,19 @@ def test_an_empty_filter_never_means_all(worm: Command, filled: Deployed, verb: 
     if (verb, option) == ("list", "--id"):
         return  # it has no such option
     ended = worm("dlq", verb, "capture", option, "", *(["--yes"] if verb == "drop" else []))
-    assert (ended.exit_code, "to look for is empty" in ended.stderr) == (2, True)
+    assert (ended.exit_code, "is empty" in ended.stderr) == (2, True)
     assert len(filled.waiting("capture-dlq")) == 4
 
 
 def test_mistakes_are_told(worm: Command, stack: Deployed) -> None:
     mistakes: dict[tuple[str, ...], tuple[int, str]] = {
-        ("redrive",): (2, "say either --all"),
-        ("redrive", "--all", "--key", "x"): (2, "say either --all"),
+        ("redrive",): (2, "pass --all"),
+        ("redrive", "--all", "--key", "x"): (2, "pass --all"),
         ("list", "nothing"): (3, "it has capture, spark, sweep, tables"),
-        ("list", "capture", "--queue", "http://127.0.0.1/q"): (2, "a NAME is of a stack"),
+        ("list", "capture", "--queue", "http://127.0.0.1/q"): (2, "a NAME is for the queues of a stack"),
         ("list", "--stack", "nowhere"): (3, "--stack or WORM_STACK"),
         ("list", "--stack", ""): (2, "which stack?"),
-        ("list", "--queue", f"{stack.queue('capture-dlq')}-gone"): (3, "look at --queue"),
+        ("list", "--queue", f"{stack.queue('capture-dlq')}-gone"): (3, "check --queue"),
     }
     for arguments, (code, told) in mistakes.items():
         ended = worm("dlq", *arguments)

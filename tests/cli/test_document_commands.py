@@ -11,7 +11,7 @@ from tests.cli.company import Command
 from worm.cli.arguments import MOMENT_HELP
 from worm.model import Worm
 
-SEQS_HINT = "`worm history` shows which there are"
+SEQS_HINT = "`worm history` lists the entries"
 TRASH_HINT = "if it was deleted, it may be in trash: `worm trash list`, `worm trash restore`"
 KEY = "[org/customers/nobody/data.json]"
 
@@ -62,7 +62,7 @@ def test_get_shows_the_document_as_it_was(worm: Command, url: str, session: Worm
             3,
             "Customer 'acme' has no entry at 2025-01-01T00:00:00Z or before [org/customers/acme/data.json]",
         ),
-        (["acme", "--at", "0"], 2, "'0' is no seq (seqs count from 1; see them with `worm history`)"),
+        (["acme", "--at", "0"], 2, "'0' is not a seq (seqs start at 1; `worm history` shows them)"),
         (
             ["acme", "--at", "yesterday"],
             2,
@@ -119,14 +119,19 @@ def test_put_reads_a_file_and_makes_an_id_where_there_is_none(
     ("arguments", "stdin", "code", "message"),
     [
         ([], '{"name": 7}', 2, "name: must be a string, not integer"),
-        ([], "[]", 2, "the document is not a JSON object (several documents need --many)"),
-        (["--id", "a"], '{"id": "b", "name": "B"}', 2, "id: the document says id 'b', --id says 'a'"),
+        ([], "[]", 2, "the document is not a JSON object (to store several documents, pass --many)"),
+        (["--id", "a"], '{"id": "b", "name": "B"}', 2, "id: the document has id 'b', but --id is 'a'"),
         (["--id", "A B"], '{"name": "B"}', 2, None),
         (["--id", "a", "--many"], "[]", 2, None),
         (["--many"], '[{"name": "A"}, {"name":', 2, None),
         ([], '{"id": 5, "name": "A"}', 2, "id: must be a string, not 5"),
         ([], '{"name": "A", "createdAt": "soon"}', 2, f"createdAt: must be {A_TIME}, not 'soon'"),
-        (["nowhere.json"], None, 3, "there is no file nowhere.json (paths are taken from the current directory)"),
+        (
+            ["nowhere.json"],
+            None,
+            3,
+            "the file nowhere.json does not exist (paths are relative to the current directory)",
+        ),
         (["/tmp"], None, 2, "/tmp is a directory (name a file in it)"),
     ],
 )
@@ -233,5 +238,5 @@ def test_rm_goes_on_after_one_that_is_not_there(worm: Command, url: str, session
 @pytest.mark.parametrize("arguments", [[], ["acme", "--filter", "status=active"]])
 def test_rm_wants_ids_or_a_filter(worm: Command, url: str, session: Worm, arguments: list[str]) -> None:
     ended = worm("rm", "Customer", *arguments, "--url", url)
-    message = "worm: name the documents by ids or by --filter (worm rm Customer ID)\n"
+    message = "worm: name the documents by id, or with --filter (worm rm Customer ID)\n"
     assert (ended.exit_code, ended.stdout, ended.stderr) == (2, "", message)

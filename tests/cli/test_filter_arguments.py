@@ -111,8 +111,8 @@ def test_several_conditions_on_one_field_must_all_hold() -> None:
 def test_two_values_of_one_field_are_refused_with_the_filter_that_is_meant() -> None:
     with pytest.raises(Invalid) as refused:
         parse_filter(CUSTOMER, ["status=active,status=new"])
-    assert refused.value.message == "the filter names two values of 'status'"
-    assert refused.value.hint == """for any of several: --where '{"status":{"$in":["active","new"]}}'"""
+    assert refused.value.message == "the filter has two values for 'status'"
+    assert refused.value.hint == """to match any of several: --where '{"status":{"$in":["active","new"]}}'"""
 
 
 @pytest.mark.parametrize(
@@ -121,21 +121,21 @@ def test_two_values_of_one_field_are_refused_with_the_filter_that_is_meant() -> 
         ("score>high", "--filter: 'score' is a number; write a number or null, not 'high'"),
         ("seats=1.5", "--filter: 'seats' is an integer; no document has 1.5"),
         ("seats!=1.5", "--filter: 'seats' is an integer; no document has 1.5"),
-        ("vip=yes", "--filter: 'vip' is boolean; write true, false or null, not 'yes'"),
-        ("vip>false", "--filter: 'vip' is boolean and has no order (compare it with = or !=)"),
-        ("score<null", "--filter: null is neither before nor after anything: score<null"),
-        ("tags=vip", "--filter: 'tags' is of type array and has no single value to compare (tags~VALUE looks in it)"),
-        ("tags>vip", "--filter: 'tags' is of type array and has no single value to compare (tags~VALUE looks in it)"),
+        ("vip=yes", "--filter: 'vip' is a boolean; write true, false or null, not 'yes'"),
+        ("vip>false", "--filter: 'vip' is a boolean, which has no order (compare it with = or !=)"),
+        ("score<null", "--filter: null has no order, so this never matches: score<null"),
+        ("tags=vip", "--filter: 'tags' is an array and has no single value to compare (use tags~VALUE to look inside)"),
+        ("tags>vip", "--filter: 'tags' is an array and has no single value to compare (use tags~VALUE to look inside)"),
         (
             "address=x",
             (
-                "--filter: 'address' is of type object and has no single value to compare "
-                "(a field of an object has a dotted name, such as address.city)"
+                "--filter: 'address' is an object and has no single value to compare "
+                "(name a field of the object, such as address.city)"
             ),
         ),
-        ("address~x", "--filter: 'address' is of type object; ~ looks in lists and texts"),
-        ("score~1", "--filter: 'score' is of type number; ~ looks in lists and texts"),
-        ("score^=1", "--filter: 'score' is of type number; ^= looks at texts"),
+        ("address~x", "--filter: 'address' is of type object; ~ works on arrays and strings"),
+        ("score~1", "--filter: 'score' is of type number; ~ works on arrays and strings"),
+        ("score^=1", "--filter: 'score' is of type number; ^= works on strings"),
     ],
 )
 def test_a_value_that_the_field_cannot_have_is_refused(text: str, message: str) -> None:
@@ -147,16 +147,16 @@ def test_a_value_that_the_field_cannot_have_is_refused(text: str, message: str) 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("status", "--filter 'status': this is not understood at character 7"),
-        ("", "--filter '': this is not understood at character 1"),
-        ("status=a,", "--filter 'status=a,': this is not understood at character 10"),
-        ("=a", "--filter '=a': this is not understood at character 1"),
-        ("a==b", "--filter 'a==b': the operator '==' is not understood at character 2"),
-        ("a=>b", "--filter 'a=>b': the operator '=>' is not understood at character 2"),
-        ("a!b", "--filter 'a!b': the operator '!' is not understood at character 2"),
-        ("a^b", "--filter 'a^b': the operator '^' is not understood at character 2"),
-        ("a=1,b<>2", "--filter 'a=1,b<>2': the operator '<>' is not understood at character 6"),
-        ('name="a', "--filter 'name=\"a': the quoted text does not end"),
+        ("status", "--filter 'status': this is not valid at character 7"),
+        ("", "--filter '': this is not valid at character 1"),
+        ("status=a,", "--filter 'status=a,': this is not valid at character 10"),
+        ("=a", "--filter '=a': this is not valid at character 1"),
+        ("a==b", "--filter 'a==b': the operator '==' is not valid at character 2"),
+        ("a=>b", "--filter 'a=>b': the operator '=>' is not valid at character 2"),
+        ("a!b", "--filter 'a!b': the operator '!' is not valid at character 2"),
+        ("a^b", "--filter 'a^b': the operator '^' is not valid at character 2"),
+        ("a=1,b<>2", "--filter 'a=1,b<>2': the operator '<>' is not valid at character 6"),
+        ('name="a', "--filter 'name=\"a': the closing quote is missing"),
         ('name="a"b', "--filter 'name=\"a\"b': a comma must follow the quoted text"),
     ],
 )
@@ -164,12 +164,12 @@ def test_what_is_not_understood_is_refused_with_what_is(text: str, message: str)
     with pytest.raises(Invalid) as refused:
         parse_filter(CUSTOMER, [text])
     assert refused.value.message == message
-    hint = "understood are = != > >= < <= ~ (contains) ^= (starts with) and, with commas, several that must all hold: "
+    hint = "use = != > >= < <= ~ (contains) ^= (starts with); separate several conditions, which must all hold, with commas: "
     assert (refused.value.hint or "").startswith(hint)
 
 
 def test_a_sign_at_the_start_of_a_value_is_told_to_be_quoted() -> None:
-    with pytest.raises(Invalid, match="a value that starts with a sign goes in double quotes"):
+    with pytest.raises(Invalid, match="a value that starts with an operator in double quotes"):
         parse_filter(CUSTOMER, ["name=~x"])
 
 
@@ -182,7 +182,7 @@ def test_where_takes_the_whole_language() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[1]", "--where: a filter is a JSON object"),
+        ("[1]", "--where: a filter must be a JSON object"),
         ('{"a": 1,}', r"--where: byte offset 8 \(line 1, column 9\)"),
         ('{"a": {"$gtt": 1}}', "--where: .*a.*\\$gtt"),
     ],
@@ -209,9 +209,9 @@ def test_sort_and_select() -> None:
     assert parse_sort("-score,name") == [{"field": "score", "order": "desc"}, {"field": "name", "order": "asc"}]
     assert (parse_sort(None), parse_select(None)) == ([], None)
     assert parse_select("name, email") == ["name", "email"]
-    with pytest.raises(Invalid, match="--select 'a,,b' has an empty name"):
+    with pytest.raises(Invalid, match="--select 'a,,b' contains an empty name"):
         parse_select("a,,b")
-    with pytest.raises(Invalid, match="--sort 'name:up' is not understood"):
+    with pytest.raises(Invalid, match="--sort 'name:up' is not valid"):
         parse_sort("name:up")
 
 

@@ -42,7 +42,7 @@ PROGRAMS_ONLY = {
     "sdk/writing.py",
 }
 """Modules whose words no command can bring about: classes, typed objects, transactions, arguments of Python."""
-WARNED = {"the schema given to connect() is not", "leave schema= out to use the pushed one"}
+WARNED = {"the schema passed to connect() differs from", "leave out schema= to use the pushed one"}
 """Of the warning `SchemaDiffers`: no command is given a schema and uses another."""
 WRITTEN = {'"""A first program.'}
 """Programs that a command writes."""
@@ -128,8 +128,8 @@ def test_errors_of_the_command_name_commands(worm: Command, url: str, session: W
     session.store.put("org/customers/kobe/data.json", b'{"name": 1}')
     said = {
         ("get", "Customer", "zeta"): "it may be in trash: `worm trash list`, `worm trash restore`",
-        ("get", "Customer", "kobe"): "`worm put` replaces it, `worm history` shows its last valid state",
-        ("get", "Customer", "acme", "--at", "9"): "`worm history` shows which there are",
+        ("get", "Customer", "kobe"): "`worm put` replaces it; `worm history` shows its last valid state",
+        ("get", "Customer", "acme", "--at", "9"): "`worm history` lists the entries",
         ("rollback", "Customer", "zeta", "--to", "2"): "choose another entry of `worm history`",
         ("snapshot", "restore", "Customer", "acme", "2026-01-01T00:00:00Z"): "`worm snapshot list` names them",
     }
@@ -138,7 +138,7 @@ def test_errors_of_the_command_name_commands(worm: Command, url: str, session: W
         assert (ended.exit_code > 0, hint in ended.stderr) == (True, True), ended.stderr
     session.store.delete("org/customers/.worm.manifest.json")
     forced = worm("table", "query", "Customer", "--select", "name", "--strategy", "manifest_scan", *at)
-    assert "(`worm table rebuild` rebuilds it)" in forced.stderr
+    assert "(run `worm table rebuild` to rebuild it)" in forced.stderr
 
 
 def test_a_command_that_lost_a_race_says_what_to_run(
@@ -163,7 +163,7 @@ def test_the_result_of_one_of_many_documents_names_commands(worm: Command, url: 
 
 def test_errors_of_the_sdk_name_calls(session: Worm) -> None:
     customers = session.model("Customer")
-    with pytest.raises(NotFound, match=r"get_history\(\) tells which there are"):
+    with pytest.raises(NotFound, match=r"get_history\(\) lists the entries"):
         customers.get_at("acme", seq=9)
     with pytest.raises(NotFound, match=r"list_trashed\(\), restore\(\)"):
         customers.get("nobody")

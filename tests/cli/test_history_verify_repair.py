@@ -95,7 +95,7 @@ def test_a_search_takes_times_operations_metadata_and_goes_on_by_cursor(worm: Co
 
 def test_a_search_and_one_history_are_not_mixed(worm: Command, url: str, session: Worm) -> None:
     ended = worm("history", "Customer", "acme", "--actor", "bob", "--url", url)
-    message = "worm: --actor searches the histories of all documents (leave the id out, or the option)\n"
+    message = "worm: --actor searches the histories of all documents (leave out either the id or the option)\n"
     assert (ended.exit_code, ended.stdout, ended.stderr) == (2, "", message)
     ended = worm("history", "Customer", "--before", "2", "--url", url)
     assert (ended.exit_code, ended.stderr.startswith("worm: --before needs the id of a document")) == (2, True)
@@ -328,7 +328,7 @@ def test_prune_counts_in_a_dry_run_and_removes_without_one(worm: Command, url: s
         "Model     Trash  Snapshots  Table Files\n"
         "--------  -----  ---------  -----------\n"
         "Customer      0          2            0\n"
-        "nothing was removed; --no-dry-run removes it\n"
+        "nothing was removed; pass --no-dry-run to remove it\n"
     )
     done = worm("prune", "Customer", "--no-dry-run", "--format", "json", "--url", url)
     assert json.loads(done.stdout) == {

@@ -22,7 +22,7 @@ def test_rules_are_shown_in_a_dry_run_and_applied_without_one(worm: Command, url
     assert done.exit_code == 1
     assert done.stdout == (
         "looked at 3 documents: 2 changed, 0 fit already, 1 failed\n"
-        "failed  acme: score: 10.5 cannot be made a integer\n"
+        "failed  acme: score: 10.5 cannot be converted to integer\n"
     )
     found = connect(url).model("Customer").get("kobe")
     assert (found["state"], found["seats"]) == ("inactive", 1)
@@ -49,9 +49,9 @@ def test_rules_of_a_file_and_a_function(
         (("--rename", "status"), "'status' is not of the form --rename OLD=NEW"),
         (("--default", "status=lead"), "--default 'status=lead': the value is not JSON"),
         (("--convert", "age=text"), "cannot convert to 'text'"),
-        (("--remove", "id"), "the field 'id' belongs to the store"),
+        (("--remove", "id"), "the field 'id' is maintained by the store"),
         (("--function", "nowhere_to_be_found:f"), "No module named 'nowhere_to_be_found'"),
-        ((), "there are no rules"),
+        ((), "the list of rules is empty"),
     ],
 )
 def test_a_wrong_rule_is_told(worm: Command, url: str, session: Worm, given: tuple[str, ...], message: str) -> None:

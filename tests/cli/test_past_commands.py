@@ -61,7 +61,7 @@ def test_diff_tells_no_field_from_null(worm: Command, url: str, session: Worm) -
 
 def test_diff_of_an_entry_that_is_not_there_is_not_found(worm: Command, url: str, session: Worm) -> None:
     ended = worm("diff", "Customer", "acme", "1", "7", "--url", url)
-    hint = "`worm history` shows which there are"
+    hint = "`worm history` lists the entries"
     message = f"worm: Customer 'acme' has no entry 7 [org/customers/acme/data.json] ({hint})\n"
     assert (ended.exit_code, ended.stdout, ended.stderr) == (3, "", message)
 
@@ -135,9 +135,9 @@ def test_table_commands_refuse_too_many_changes(worm: Command, url: str, session
     assert "changed after 2020-01-01T00:00:00Z, and max_changed is 1" in ended.stderr
     assert "`--max-changed " in ended.stderr
     alone = worm("table", "query", "Customer", "--max-changed", "1", "--url", url)
-    assert (alone.exit_code, "--max-changed goes with --at" in alone.stderr) == (2, True)
+    assert (alone.exit_code, "--max-changed needs --at" in alone.stderr) == (2, True)
     number = worm("table", "query", "Customer", "--at", "3", "--url", url)
-    assert (number.exit_code, "seqs count per document" in number.stderr) == (2, True)
+    assert (number.exit_code, "counts its own seqs" in number.stderr) == (2, True)
 
 
 def test_restore_is_a_dry_run_unless_told_otherwise(worm: Command, url: str, session: Worm) -> None:

@@ -25,7 +25,7 @@ def test_a_first_push_tells_what_it_wrote(worm: Command, url: str, schema_file: 
 
 def test_a_second_push_of_the_same_changes_nothing(worm: Command, url: str, schema_file: Path) -> None:
     worm("push", str(schema_file), "--url", url)
-    assert worm("push", str(schema_file), "--url", url).stdout == f"file://{url} has this schema already\n"
+    assert worm("push", str(schema_file), "--url", url).stdout == f"file://{url} already has this schema\n"
 
 
 def test_a_push_that_would_strand_documents_is_refused_without_force(
@@ -51,7 +51,7 @@ def test_a_mistake_in_the_schema_is_named_by_its_path(worm: Command, url: str, t
 
 def test_a_missing_schema_file_is_not_found(worm: Command, url: str, tmp_path: Path) -> None:
     ended = worm("push", str(tmp_path / "none.json"), "--url", url)
-    hint = "paths are taken from the current directory"
+    hint = "paths are relative to the current directory"
     assert (ended.exit_code, ended.stderr) == (3, f"worm: there is no file {tmp_path / 'none.json'} ({hint})\n")
 
 
@@ -92,7 +92,7 @@ def test_a_push_that_leaves_documents_unfit_asks_for_force(
     assert (forced.exit_code, forced.stderr) == (0, "")
     verified = worm("verify", "Customer", "--url", url)
     assert verified.exit_code == 0
-    told = "outgrown  org/customers/zeta/data.json: does not fit the schema any more: score: is required\n"
+    told = "outgrown  org/customers/zeta/data.json: no longer fits the schema: score: is required\n"
     assert told in verified.stdout
 
 
@@ -186,7 +186,7 @@ def test_import_writes_a_file_but_never_over_another(worm: Command, url: str, tm
     assert (ended.exit_code, ended.stdout) == (0, "")
     assert list(json.loads(output.read_text())["models"]) == ["Order"]
     again = worm("import", "--url", url, "--output", str(output))
-    hint = "choose another --output, or --force to overwrite it"
+    hint = "choose another --output, or pass --force to overwrite it"
     assert (again.exit_code, again.stderr) == (4, f"worm: {output} exists already ({hint})\n")
 
 

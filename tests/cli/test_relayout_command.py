@@ -34,9 +34,9 @@ def test_it_moves_history_and_everything_still_verifies(worm: Command, url: str,
     ended = worm("relayout", "--to", "collection", "--no-dry-run", "--url", url)
     assert ended.exit_code == 0
     assert ended.stdout.splitlines()[3:] == [
-        "copied 4, there already 0, written meanwhile 0",
+        "copied 4, already there 0, written in the meantime 0",
         "verified 4, changed since 0, deleted 0",
-        "4 old objects left; --delete-old deletes them",
+        "4 old objects left; pass --delete-old to delete them",
     ]
     assert ended.stderr == "copy: 4 objects\nverify: 4 objects\n"
     assert worm("history", "Customer", "acme", "--url", url).stdout == before
@@ -46,7 +46,7 @@ def test_it_moves_history_and_everything_still_verifies(worm: Command, url: str,
     assert (_there(session, ROOT_KEYS), _there(session, COLLECTION_KEYS)) == ([False, False], [True, True])
     assert worm("verify", "--url", url).exit_code == 0
     again = worm("relayout", "--to", "collection", "--no-dry-run", "--url", url)
-    assert (again.exit_code, again.stdout) == (0, "everything lies in the layout collection already\n")
+    assert (again.exit_code, again.stdout) == (0, "everything is already in the layout collection\n")
 
 
 def test_directories_may_go_to_different_places(worm: Command, url: str, session: Worm) -> None:

@@ -76,14 +76,14 @@ def test_export_writes_the_schema_of_classes(
 @pytest.mark.parametrize(
     ("argument", "code", "message"),
     [
-        ("crm_nowhere", 3, "there is no module crm_nowhere"),
-        ("crm_nowhere.models:Customer", 3, "there is no module crm_nowhere.models"),
-        ("nowhere.py", 3, "there is no file nowhere.py"),
+        ("crm_nowhere", 3, "the module crm_nowhere does not exist"),
+        ("crm_nowhere.models:Customer", 3, "the module crm_nowhere.models does not exist"),
+        ("nowhere.py", 3, "the file nowhere.py does not exist"),
         ("crm_classes:Customr", 3, "crm_classes has no class 'Customr'; its documents: Customer, Order"),
-        ("crm_classes:worm", 2, "crm_classes:worm is not a class of pydantic"),
+        ("crm_classes:worm", 2, "crm_classes:worm is not a pydantic class"),
         ("crm_broken", 2, "crm_broken cannot be imported: RuntimeError: no database"),
         ("crm_lacking", 2, "crm_lacking cannot be imported: No module named 'crm_nowhere'"),
-        ("json", 3, "json defines no class on worm.Document"),
+        ("json", 3, "json defines no subclass of worm.Document"),
     ],
 )
 def test_export_says_what_it_cannot_find(worm: Command, place: Path, argument: str, code: int, message: str) -> None:

@@ -117,7 +117,7 @@ def test_a_port_in_use_is_one_line(worm: Command, session: Worm, url: str) -> No
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--host", "0.0.0.0"], "worm: 0.0.0.0 is not an address of this machine alone"),
+        (["--host", "0.0.0.0"], "worm: 0.0.0.0 is not a loopback address"),
         (["--token", "short"], "worm: the token is too short"),
         (["--token", "with spaces in it"], "worm: the token is too short, or has characters"),
         (["--port", "70000"], "worm: Invalid value for '--port'"),
@@ -150,7 +150,7 @@ def test_open_shows_the_link_to_the_browser(
     ended = worm("serve", "--url", url, "--open")
     assert ended.exit_code == 0
     assert [f"console: {one}" for one in shown] == ended.stdout.splitlines()[1:2]
-    assert ended.stderr == "worm: there is no browser to open; use the link\n"
+    assert ended.stderr == "worm: cannot open a browser; use the link\n"
 
 
 def test_a_local_api_in_a_thread_ends_with_its_block(session: Worm) -> None:

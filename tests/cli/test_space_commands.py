@@ -320,7 +320,7 @@ def test_what_is_written_to_memory_is_refused(worm: Command) -> None:
     ):
         ended = worm("space", *arguments, "--url", "memory://x", stdin=body)
         assert ended.exit_code == Invalid.exit_code
-        assert "is gone when the command ends" in ended.stderr
+        assert "is lost when the command ends" in ended.stderr
         assert "--url" in ended.stderr
 
 

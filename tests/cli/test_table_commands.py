@@ -202,12 +202,15 @@ def test_aggregates_of_several_fields_with_percentiles_and_having(worm: Command,
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (("--percentiles", "score"), "--percentiles 'score' is not understood (write field:50 or, for several, field"),
-        (("--percentiles", "score:x"), "--percentiles 'score:x' is not understood"),
-        (("--percentiles", "score:101"), "percentiles: takes fields, each with up to 100 numbers from 0 to 100"),
-        (("--having", "count>1"), "having: having chooses groups"),
-        (("--group-by", "status", "--having", "count=>1"), "--having 'count=>1': the operator '=>' is not understood"),
-        (("--group-by", "status", "--having", "avg>1"), "having: 'avg' is not computed (computed: count)"),
+        (("--percentiles", "score"), "--percentiles 'score' is not valid (write field:50 or, for several, field"),
+        (("--percentiles", "score:x"), "--percentiles 'score:x' is not valid"),
+        (("--percentiles", "score:101"), "percentiles: must have fields, each with up to 100 numbers from 0 to 100"),
+        (("--having", "count>1"), "having: having needs groups"),
+        (("--group-by", "status", "--having", "count=>1"), "--having 'count=>1': the operator '=>' is not valid"),
+        (
+            ("--group-by", "status", "--having", "avg>1"),
+            "having: 'avg' is not part of the result (the result has: count)",
+        ),
         (("--sum", "name"), "sum: 'name' of document "),
     ],
 )
@@ -297,14 +300,14 @@ def test_an_undeclared_field_is_noted_and_still_looked_for(worm: Command, url: s
         (
             ["--filter", "status"],
             (
-                "--filter 'status': this is not understood at character 7 (understood are = != > >= < <= ~ (contains) "
-                "^= (starts with) and, with commas, several that must all hold: "
+                "--filter 'status': this is not valid at character 7 (use = != > >= < <= ~ (contains) "
+                "^= (starts with); separate several conditions, which must all hold, with commas: "
                 'status=active,amount>100,name="Acme, Inc."; =~ matches a pattern: name=~/^acme/i)'
             ),
         ),
         (["--filter", "vip=yes"], "--filter: 'vip' is boolean; write true, false or null, not 'yes'"),
-        (["--sort", "name:up"], "--sort 'name:up' is not understood (write field, -field, field:asc or field:desc)"),
-        (["--select", "name,,score"], "--select 'name,,score' has an empty name"),
+        (["--sort", "name:up"], "--sort 'name:up' is not valid (write field, -field, field:asc or field:desc)"),
+        (["--select", "name,,score"], "--select 'name,,score' contains an empty name"),
         (["--cursor", "nonsense"], None),
         (["--where", '{"$where": "1"}'], None),
         (["--strategy", "guess"], None),
@@ -320,7 +323,7 @@ def test_what_is_not_understood_is_one_line_and_exit_code_2(
 
 def test_an_unknown_model_is_one_line_with_the_known_ones(worm: Command, url: str, session: Worm) -> None:
     ended = worm("table", "query", "Custommer", "--url", url)
-    message = "worm: no model 'Custommer' in the schema; known: Customer, OrgSettings\n"
+    message = "worm: the schema has no model 'Custommer'; known: Customer, OrgSettings\n"
     assert (ended.exit_code, ended.stdout, ended.stderr) == (3, "", message)
 
 
@@ -372,8 +375,8 @@ def test_a_query_without_a_manifest_says_so(worm: Command, url: str, session: Wo
     else:
         session.store.put(key, b"damage")
     told = (
-        "worm: note: Customer has no manifest, or a damaged one; documents are read. "
-        "`worm table rebuild Customer` builds it\n"
+        "worm: note: Customer has no valid manifest, so documents are read. "
+        "Build it with `worm table rebuild Customer`\n"
     )
     for more in ([], ["--filter", "name=nobody"], ["--explain"], ["--filter", "status=active"]):
         assert worm(*query, *more).stderr == told, more

@@ -174,7 +174,7 @@ def test_a_link_is_followed_and_a_pipe_is_written_to(worm: Command, url: str, se
 
 @pytest.mark.parametrize(
     ("file", "code", "message"),
-    [("missing/x.csv", 3, "there is no directory missing"), (".", 2, ". is a directory (name a file in it)")],
+    [("missing/x.csv", 3, "the directory missing does not exist"), (".", 2, ". is a directory (name a file in it)")],
 )
 def test_a_place_that_cannot_be_written_is_told_before_anything_is_read(
     worm: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, code: int, message: str

@@ -81,7 +81,7 @@ def test_the_status_says_what_is_the_matter(worm: Command, url: str, session: Wo
     )
     session.store.put(index, kept.body)
     session.store.put("org/customers/new/data.json", b'{"name": "New"}')
-    assert _status(worm, url) == "stale (a change is not in it yet)"
+    assert _status(worm, url) == "stale (it lacks a change)"
     session.store.put(manifest, b"{}")
     assert _status(worm, url) == "missing (or damaged: run `worm table rebuild Customer`)"
 
@@ -173,9 +173,9 @@ def test_all_rebuilds_every_model_that_keeps_a_table(worm: Command, url: str, se
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ([], 2, "name a model or say --all (worm table rebuild MODEL)"),
-        (["Customer", "--all"], 2, "name a model or say --all (worm table rebuild MODEL)"),
-        (["Nobody"], 3, "no model 'Nobody' in the schema; known: Customer, OrgSettings"),
+        ([], 2, "name a model, or pass --all (worm table rebuild MODEL)"),
+        (["Customer", "--all"], 2, "name a model, or pass --all (worm table rebuild MODEL)"),
+        (["Nobody"], 3, "the schema has no model 'Nobody'; known: Customer, OrgSettings"),
         (["OrgSettings"], 2, "OrgSettings keeps no manifest (set"),
     ],
 )

@@ -40,7 +40,7 @@ def test_a_file_by_its_path_and_what_to_do_about_it(worm: Command, url: str, ses
     ended = worm("why", str(place), "--format", "json", "--url", url)
     shape = json.loads(ended.stdout)
     assert (ended.exit_code, shape["verdict"], shape["key"]) == (1, "waiting", "org/customers/new/data.json")
-    assert shape["nextStep"] == "nothing watches this place: `worm repair Customer` records it now"
+    assert shape["nextStep"] == "no workers watch this location: `worm repair Customer` records it now"
     assert worm("repair", "--url", url).exit_code == 0
     assert worm("why", str(place), "--url", url).exit_code == 0
 

@@ -152,10 +152,10 @@ UNKNOWN_IN_PLACE = {
     "org/customers/e\u0301/profile.json": (
         "id 'e\u0301' is not in Unicode normal form C (text that looks the same must be the same)"
     ),
-    "org/customers/a\x7f/profile.json": "id 'a\\x7f' holds the control character U+007F",
-    "org/customers/a\u202e/profile.json": "id 'a\\u202e' holds the text direction mark U+202E",
-    "org/customers/\ud800/profile.json": "id '\\ud800' holds a lone surrogate",
-    f"org/customers/{'x' * 1025}/profile.json": f"id '{'x' * 1025}' has 1025 bytes, more than the 200 allowed",
+    "org/customers/a\x7f/profile.json": "id 'a\\x7f' contains the control character U+007F",
+    "org/customers/a\u202e/profile.json": "id 'a\\u202e' contains the text direction mark U+202E",
+    "org/customers/\ud800/profile.json": "id '\\ud800' contains a lone surrogate",
+    f"org/customers/{'x' * 1025}/profile.json": f"id '{'x' * 1025}' has 1025 bytes, and the limit is 200",
 }
 
 

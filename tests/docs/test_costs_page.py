@@ -158,10 +158,10 @@ def test_other_prices_take_the_place_of_ours(tmp_path: Path) -> None:
     ("text", "told"),
     [
         ("[]", "has no prices"),
-        ('{"usd": {}}', "lacks a price"),
+        ('{"usd": {}}', "has missing"),
         (json.dumps({"usd": {**PRICES.usd, "other": 1}}), "one too many: other"),
-        (json.dumps({"usd": {**PRICES.usd, "metricMonth": "free"}}), "metricMonth must be a number from 0 on"),
-        (json.dumps({"usd": {**PRICES.usd, "metricMonth": -1}}), "metricMonth must be a number from 0 on"),
+        (json.dumps({"usd": {**PRICES.usd, "metricMonth": "free"}}), "metricMonth must be a number of at least 0"),
+        (json.dumps({"usd": {**PRICES.usd, "metricMonth": -1}}), "metricMonth must be a number of at least 0"),
         ("{", ""),
     ],
 )

@@ -83,7 +83,7 @@ def test_a_torn_tail_is_a_note(path: Path) -> None:
     for command in ("cat", "tail"):
         code, out, err = worm("log", command, "--url", path)
         assert (code, len(out.splitlines())) == (0, 7)
-        assert err == f"note: 4 torn bytes after byte {size}: a write that was not finished\n"
+        assert err == f"note: 4 torn bytes after byte {size}: an unfinished write\n"
     assert "           4\nno problems\n" in worm("log", "verify", "--url", path)[1]
 
 

@@ -477,7 +477,7 @@ def test_what_is_not_kept_is_expired_never_a_shorter_answer() -> None:
     room, _ = sleeper()
     reader = room.reader()
     first = reader.earliest()
-    with pytest.raises(Expired, match=f"which begins at {first}"):
+    with pytest.raises(Expired, match=f"kept; the oldest is {first}"):
         list(reader.feed(after=0))
     with pytest.raises(Expired, match="slot 3 is no longer kept"):
         reader.segment(3)

@@ -140,7 +140,7 @@ def test_names_and_lsns_of_branches_are_checked() -> None:
             room.branches.create(name)
     with pytest.raises(Conflict):
         room.branches.create("b")
-    with pytest.raises(NotFound, match="is not there yet"):
+    with pytest.raises(NotFound, match="does not exist yet"):
         room.branches.create("c", at=db.head_lsn + 1)
     with pytest.raises(Invalid):
         room.branches.create("c", at=-1)

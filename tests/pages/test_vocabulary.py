@@ -280,7 +280,7 @@ def test_behind_the_newest_is_not_found_everywhere() -> None:
         lambda: room.branches.create("b", at=beyond),
         lambda: list(LogReader(room.memory, DB, **room.time).feed(beyond)),
     ):
-        with pytest.raises(NotFound, match=f"LSN {beyond} is not there yet; the newest is {beyond - 1}"):
+        with pytest.raises(NotFound, match=f"LSN {beyond} does not exist yet; the newest is {beyond - 1}"):
             act()
 
 

@@ -113,10 +113,10 @@ def test_a_sum_over_something_else_than_numbers_names_field_and_document(
     """An amount that somebody wrote as text would otherwise be left out of a total in silence."""
     rows: list[Row] = [{"id": "a", "v": 1}, {"id": "b", "v": value, "w": 1}]
     checked = Aggregate.of(**asked)  # type: ignore[arg-type]  # arguments of a table of cases
-    with pytest.raises(Invalid, match="'v' of document 'b' is not a number but of type") as caught:
+    with pytest.raises(Invalid, match="'v' of document 'b' is not a number, but of type") as caught:
         checked.run(rows)
     assert caught.value.path == next(iter(asked))
-    with pytest.raises(Invalid, match="'v' of document 'b' is not a number but of type"):
+    with pytest.raises(Invalid, match="'v' of document 'b' is not a number, but of type"):
         checked.run_columns(columns_of(rows))
     assert result(rows, filter={"w": {"$exists": False}}, **asked)
 
@@ -196,7 +196,7 @@ def test_distinct_values_of_a_path_through_arrays_are_those_of_all_its_objects()
 
 def test_distinct_takes_one_field() -> None:
     for field in ("", ["a"], None):
-        with pytest.raises(Invalid, match="distinct: takes the name of one field"):
+        with pytest.raises(Invalid, match="distinct: must be the name of one field"):
             Distinct.of(field)  # type: ignore[arg-type]  # arguments of a table of cases
 
 
@@ -282,26 +282,32 @@ def test_fields_are_all_that_it_reads() -> None:
     [
         ({}, "nothing to compute"),
         ({"group_by": "status"}, "ask for count, sum, avg, min, max or percentiles"),
-        ({"sum": ["a", "a"]}, "sum: takes a field or a list of different fields"),
-        ({"avg": []}, "avg: takes a field or a list of different fields"),
-        ({"min": 1}, "min: takes a field or a list of different fields"),
-        ({"max": [1]}, "max: takes a field or a list of different fields"),
+        ({"sum": ["a", "a"]}, "sum: must be a field or a list of different fields"),
+        ({"avg": []}, "avg: must be a field or a list of different fields"),
+        ({"min": 1}, "min: must be a field or a list of different fields"),
+        ({"max": [1]}, "max: must be a field or a list of different fields"),
         (
             {"percentiles": ["a"]},
-            'percentiles: takes fields, each with up to 100 numbers from 0 to 100 (write {"total"',
+            'percentiles: must have fields, each with up to 100 numbers from 0 to 100 (write {"total"',
         ),
         ({"percentiles": {"a": []}}, "percentiles: takes fields"),
         ({"percentiles": {"a": [101]}}, "percentiles: takes fields"),
         ({"percentiles": {"a": [True]}}, "percentiles: takes fields"),
         ({"percentiles": {"a": "50"}}, "percentiles: takes fields"),
         ({"percentiles": {"a": float("nan")}}, "percentiles: takes fields"),
-        ({"count": True, "having": {"count": 1}}, "having: having chooses groups (name the field to group by"),
-        ({"sum": "a", "group_by": "g", "having": {"avg": 1}}, "'avg' is not computed (computed: count, sum, sum.a)"),
-        ({"sum": ["a"], "group_by": "g", "having": {"sum": 1}}, "'sum' is not computed (computed: count, sum.a)"),
+        ({"count": True, "having": {"count": 1}}, "having: having needs groups (pass group_by"),
+        (
+            {"sum": "a", "group_by": "g", "having": {"avg": 1}},
+            "'avg' is not part of the result (the result has: count, sum, sum.a)",
+        ),
+        (
+            {"sum": ["a"], "group_by": "g", "having": {"sum": 1}},
+            "'sum' is not part of the result (the result has: count, sum.a)",
+        ),
         ({"count": True, "group_by": "g", "having": {"count": {"gt": 3}}}, "did you mean $gt"),
-        ({"count": True, "group_by": []}, "group_by: takes a field or a list of different fields"),
-        ({"count": True, "group_by": ["a", "a"]}, "group_by: takes a field or a list of different fields"),
-        ({"count": True, "group_by": ["a", 1]}, "group_by: takes a field or a list of different fields"),
+        ({"count": True, "group_by": []}, "group_by: must be a field or a list of different fields"),
+        ({"count": True, "group_by": ["a", "a"]}, "group_by: must be a field or a list of different fields"),
+        ({"count": True, "group_by": ["a", 1]}, "group_by: must be a field or a list of different fields"),
         ({"count": True, "filter": {"$where": "1"}}, "unknown operator '$where'"),
     ],
 )

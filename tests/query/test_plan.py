@@ -112,14 +112,19 @@ def test_the_example_of_the_seed(room: Room) -> None:
         ),
         ({"filter": {"status": "active", "email": "3@x.org"}}, "index_lookup", "index byEmail", ["byEmail"]),
         ({"select": ["name"], "sort": {"field": "status"}}, "manifest_scan", "manifest has all needed fields", None),
-        ({"filter": {"name": "Name 1"}}, "manifest_targeted", "whole documents are asked for", None),
+        ({"filter": {"name": "Name 1"}}, "manifest_targeted", "needs whole documents", None),
         ({"filter": {"name": "Name 1"}, "select": ["notes"]}, "manifest_targeted", "manifest lacks notes", None),
         ({"filter": {"name": "Name 1", "notes": "x"}}, "manifest_targeted", "manifest lacks notes", None),
         ({"filter": {"notes": "note 1"}, "select": ["id"]}, "full_scan", "manifest lacks notes", None),
         ({"filter": {"$or": [{"notes": "x"}, {"name": "y"}]}}, "full_scan", "manifest lacks notes", None),
-        ({"filter": {"status": None}}, "manifest_targeted", "whole documents", None),
-        ({"filter": {"$not": {"status": "active"}}}, "manifest_targeted", "whole documents", None),
-        ({"filter": {"$or": [{"status": "active"}, {"name": "x"}]}}, "manifest_targeted", "whole documents", None),
+        ({"filter": {"status": None}}, "manifest_targeted", "needs whole documents", None),
+        ({"filter": {"$not": {"status": "active"}}}, "manifest_targeted", "needs whole documents", None),
+        (
+            {"filter": {"$or": [{"status": "active"}, {"name": "x"}]}},
+            "manifest_targeted",
+            "needs whole documents",
+            None,
+        ),
     ],
 )
 def test_strategy_and_reason(

@@ -95,7 +95,7 @@ BY_STATUS = Decision("index_lookup", "index byStatus answers the filter")
 BY_EMAIL = Decision("index_lookup", "index byEmail answers the filter")
 SCAN = Decision("manifest_scan", COVERED)
 LOST = Decision("full_scan", UNUSABLE)
-WHOLE = "whole documents are asked for, and the manifest holds a part of their fields (manifest.fields is set)"
+WHOLE = "the query needs whole documents, and the manifest has only some of their fields (manifest.fields is set)"
 TARGETED = Decision("manifest_targeted", f"manifest names the documents to read: {WHOLE}")
 
 
@@ -248,7 +248,7 @@ def test_a_forced_strategy_asks_only_for_what_it_takes(strategy: str, asked: lis
     ("strategy", "filter", "root", "rows", "words"),
     [
         ("index_lookup", {"name": "x"}, AT_HAND, True, r"no index can answer.*byStatus \(status\)"),
-        ("index_lookup", ACTIVE, AT_HAND, True, "byStatus is missing, damaged or of another definition"),
+        ("index_lookup", ACTIVE, AT_HAND, True, "byStatus is missing, damaged or has another definition"),
         ("manifest_scan", {"notes": "x"}, AT_HAND, True, "the manifest lacks notes"),
         ("manifest_scan", {"name": "x", "notes": "y"}, AT_HAND, True, "the manifest lacks notes"),
         ("manifest_targeted", {"notes": "x"}, AT_HAND, True, "the manifest lacks notes"),

@@ -135,7 +135,7 @@ def test_an_index_alone_keeps_the_manifest() -> None:
 
 
 def test_an_unknown_model_lists_the_known_ones() -> None:
-    with pytest.raises(NotFound, match="no model 'Custmer' in the schema; known: User, Customer"):
+    with pytest.raises(NotFound, match="the schema has no model 'Custmer'; known: User, Customer"):
         load_schema(DESIGN_EXAMPLE.encode()).model("Custmer")
 
 
@@ -223,7 +223,7 @@ def test_a_path_may_have_several_folders_or_none() -> None:
             {"fields": {"a": {"type": "integer", "enum": [1, 2.0]}}},
             "fields.a.enum[1]: must be an integer, not the number 2.0",
         ),
-        ({"fields": {"a": {"type": "string", "enum": []}}}, "fields.a.enum: must name at least one value"),
+        ({"fields": {"a": {"type": "string", "enum": []}}}, "fields.a.enum: must have at least one value"),
         ({"fields": {"a": {"type": "string", "enum": ["x"], "default": "y"}}}, 'fields.a.default: must be one of "x"'),
         ({"manifest": {"fields": ["b"]}}, "manifest.fields[0]: unknown field 'b', known: none"),
         ({"indexes": {"i": {"field": "b"}}}, "indexes.i.field: unknown field 'b', known: none"),
@@ -262,7 +262,7 @@ def test_a_mistake_in_a_model_names_its_place(definition: dict[str, object], mis
 @pytest.mark.parametrize(
     ("one", "other", "mistake"),
     [
-        ("#x/@a/(id:int)", "#y/@a/(id:int)", "models.B.path: collection 'a' is already the one of model A"),
+        ("#x/@a/(id:int)", "#y/@a/(id:int)", "models.B.path: collection 'a' already belongs to model A"),
         ("@a/(id:string)", "#a/@b", "models.B.path: 'a/b' is also the document 'b' of model A"),
         ("@a/(id:slug)", "#a/#b/@c/(id:int)", "models.B.path: 'a/b/c' is also the document 'b' of model A"),
     ],
@@ -311,7 +311,7 @@ def test_text_that_is_not_strict_json_is_refused_with_its_place(tmp_path: Path) 
     (tmp_path / "schema.json").write_text('{"models": {"A": {"path": "@a", "path": "@b"}}}')
     with pytest.raises(Invalid, match=r"schema\.json: models\.A\.path: duplicate key"):
         load_schema(tmp_path / "schema.json")
-    with pytest.raises(NotFound, match="no schema file"):
+    with pytest.raises(NotFound, match="does not exist"):
         load_schema(tmp_path / "absent.json")
     with pytest.raises(Invalid, match="cannot read schema file"):
         load_schema(tmp_path)
@@ -382,5 +382,5 @@ def test_a_wrong_member_is_named(definition: dict[str, object], expected: str) -
 
 @pytest.mark.parametrize("source", [None, 1, [1], object()])
 def test_what_can_be_no_schema_is_told(source: object) -> None:
-    with pytest.raises(Invalid, match="a schema is an object"):
+    with pytest.raises(Invalid, match="a schema must be an object"):
         load_schema(source)  # type: ignore[arg-type]  # the wrong type is the point

@@ -78,7 +78,7 @@ def test_of_documents_with_the_same_id_only_the_first_is_saved(tmp_path: Path) -
     customers._save = first_ones_slowly  # type: ignore[method-assign]
     results = customers.save_many([{"id": "a", "score": number} for number in range(5)])
     assert [type(result.error) for result in results] == [type(None), *[Invalid] * 4]
-    assert "Customer 'a' is twice in this bulk" in str(results[1].error)
+    assert "Customer 'a' occurs twice in this bulk" in str(results[1].error)
     assert customers.find_all(select=["score"]) == [{"id": "a", "score": 0}]
     assert len(customers.get_history("a")) == 1
     assert [result.document is not None for result in customers.delete_many(["a", "a"])] == [True, False]
@@ -120,7 +120,7 @@ def test_an_item_that_is_no_document_fails_no_other(bench: Bench, verb: str) -> 
     given = [{"id": "a", "name": "one"}, {"id": "b", "name": wrong}, 5, {"id": "b", "name": "late"}]
     results = getattr(bench.customers(), verb)(given)
     assert [(result.id, result.ok) for result in results] == [("a", True), ("b", False), ("", False), ("b", False)]
-    assert "is twice" in str(results[3].error)
+    assert "occurs twice" in str(results[3].error)
     objects = getattr(bench.session().model(Named), verb)([{"id": "c"}, Named(id="d", name="d")])
     assert [(result.id, result.ok) for result in objects] == [("c", False), ("d", True)]
     bench.assert_clean()

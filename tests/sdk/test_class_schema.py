@@ -301,14 +301,17 @@ REFUSED: dict[str, tuple[type[BaseModel], str]] = {
     ),
     "index without type": (_class(fields={"x": Annotated[Any, FieldIndex()]}), "Made.x has an index, but no single"),
     "index in a list": (_class(fields={"x": list[Address]}), "Made has an index inside a list"),
-    "index names a field": (_class(fields={"x": Annotated[str, FieldIndex("y")]}), "names a field, but it annotates"),
+    "index names a field": (
+        _class(fields={"x": Annotated[str, FieldIndex("y")]}),
+        "names a field, but it already annotates",
+    ),
     "index without field": (_class(worm_settings=ModelSettings(indexes={"byX": FieldIndex()})), "byX of Made names no"),
     "unknown field": (_class(worm_settings=ModelSettings(indexes={"byX": "x"})), "unknown field 'x'"),
     "same name": (
         _class(fields={"x": Annotated[str, FieldIndex()]}, worm_settings=ModelSettings(indexes={"byX": "id"})),
-        "Made has two indexes of the name byX",
+        "Made has two indexes named byX",
     ),
-    "number as reference": (_class(fields={"x": Annotated[int, Ref("Made")]}), "by a value that is not text"),
+    "number as reference": (_class(fields={"x": Annotated[int, Ref("Made")]}), "with a value that is not text"),
     "unknown model": (_class(fields={"x": Annotated[str, Ref("Other")]}), "unknown model 'Other'"),
     "path": (_class(worm_settings=ModelSettings(path="made")), "Made.worm_settings.path: must name its collection"),
     "path and id": (_class(worm_settings=ModelSettings(path="@m/(id:int)", id="int")), "Made has a path, which says"),
@@ -329,16 +332,16 @@ def test_the_path_must_have_the_ids_of_the_class() -> None:
     class Number(Document[int]):
         worm_settings = ModelSettings(path="@numbers/(id:slug)")
 
-    with pytest.raises(Invalid, match="has ids of type slug, but its class has others"):
+    with pytest.raises(Invalid, match="has ids of type slug, but its class uses another type"):
         schema_of([Number])
 
 
 def test_no_class_and_no_two_of_a_name_and_nothing_else() -> None:
     with pytest.raises(Invalid, match="at least one model"):
         schema_of([])
-    with pytest.raises(Invalid, match="two classes make the model Made"):
+    with pytest.raises(Invalid, match="two classes define the model Made"):
         schema_of([_class(), _class()])
-    with pytest.raises(Invalid, match="is not a class of pydantic"):
+    with pytest.raises(Invalid, match="is not a pydantic class"):
         schema_of([dict])  # type: ignore[list-item]
 
 

@@ -78,10 +78,10 @@ def test_a_session_is_closed_at_the_end_of_its_block(tmp_path: Path, monkeypatch
 
 
 WRONG: dict[str, tuple[Callable[[], object], str]] = {
-    "both": (lambda: worm.connect("memory://wrong", models=[Customer], schema="s.json"), "both say the schema"),
-    "one class": (lambda: worm.connect("memory://wrong", models=Customer), "takes a list of classes"),  # type: ignore[arg-type]
+    "both": (lambda: worm.connect("memory://wrong", models=[Customer], schema="s.json"), "both define the schema"),
+    "one class": (lambda: worm.connect("memory://wrong", models=Customer), "must be a list of classes"),  # type: ignore[arg-type]
     "none": (lambda: worm.connect("memory://wrong", models=[]), "at least one model"),
-    "names": (lambda: worm.connect("memory://wrong", models=["Customer"]), "not a class of pydantic"),  # type: ignore[list-item]
+    "names": (lambda: worm.connect("memory://wrong", models=["Customer"]), "not a pydantic class"),  # type: ignore[list-item]
 }
 
 

@@ -139,7 +139,7 @@ def test_a_cursor_of_other_models_is_refused(room: Room) -> None:
     db = room.session()
     start = db.changes(model="Order")
     for model in ("Customer", None):
-        with pytest.raises(Invalid, match="the cursor is of a feed of 'Order'"):
+        with pytest.raises(Invalid, match="this cursor belongs to a feed of 'Order'"):
             db.changes(start.cursor, model=model)
 
 

@@ -67,7 +67,7 @@ def test_a_save_whose_entry_has_no_place_says_that_the_document_is_stored(thing:
     """It said `Invalid`, as if nothing had been stored, and a caller saved it again."""
     room = Room(tmp_path)
     room.block(NEXT_ENTRY, thing)
-    with pytest.raises(Corrupt, match="the change is stored, but its history cannot be continued") as caught:
+    with pytest.raises(Corrupt, match="the change is stored, but its history is damaged") as caught:
         room.customers().patch("a", {"name": "A"})
     assert caught.value.is_stored
     assert caught.value.key == NEXT_ENTRY

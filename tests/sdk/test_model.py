@@ -205,7 +205,7 @@ def test_operators_are_understood_and_unknown_ones_are_refused() -> None:
 def test_an_unknown_model_names_the_known_ones_and_a_missing_history_says_so() -> None:
     with pytest.raises(NotFound, match="Customer"):
         session().model("Costumer")
-    with pytest.raises(Invalid, match="takes the name of a model or its class, not None"):
+    with pytest.raises(Invalid, match="must be the name of a model or its class, not None"):
         session().model(None)  # type: ignore[call-overload]
     with pytest.raises(NotFound, match="no history"):
         session().model("Customer").get_history("nobody")

@@ -427,7 +427,7 @@ def test_a_damaged_history_is_an_error_of_the_query_and_of_one_of_many(tmp_path:
 def test_a_number_and_a_model_without_past_are_refused(tmp_path: Path) -> None:
     customers = Bench("memory", tmp_path).customers()
     for number in (3, "3"):
-        with pytest.raises(Invalid, match="seqs count per document") as refused:
+        with pytest.raises(Invalid, match="counts its own seqs") as refused:
             customers.find_all(at=number)
         assert refused.value.path == "at"
     without = Bench("memory", tmp_path, oplog=False).customers()

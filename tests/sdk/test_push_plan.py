@@ -110,7 +110,7 @@ def test_a_sample_looks_at_so_many_documents_and_says_so() -> None:
     store = filled(schema(), many)
     [model] = plan_push(store, schema(REQUIRED), sample=6).models
     assert (model.examined.documents, model.examined.checked, model.examined.misfits) == (60, 6, 6)
-    assert "6 of 6 documents that were looked at would not fit" in model.told_misfits()
+    assert "6 of 6 documents that were checked would not fit" in model.told_misfits()
     assert plan_push(store, schema(REQUIRED), sample=0).misfits == 0
 
 

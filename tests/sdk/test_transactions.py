@@ -127,7 +127,7 @@ def test_the_schema_refuses_before_the_commit(bench: SpaceBench) -> None:
 
 def test_all_models_of_a_transaction_are_in_one_space() -> None:
     bench = SpaceBench(space="other")
-    with pytest.raises(Invalid, match="space 'main', this transaction is in 'other'"):
+    with pytest.raises(Invalid, match="space 'main', but this transaction is in 'other'"):
         save_all(bench.session(), ("Account", {"id": "a"}), ("Transfer", {"id": "t", "amount": 1}))
 
 
@@ -843,7 +843,7 @@ def test_a_transaction_takes_classes_and_their_objects_and_ids() -> None:
             read.total = 2
             tx.save(Invoice, read)
             assert tx.delete(Invoice, 8)
-            with pytest.raises(Invalid, match="takes a model, its name or its class, not None"):
+            with pytest.raises(Invalid, match="must be a model, its name or its class, not None"):
                 tx.get(None, 7)  # type: ignore[call-overload]
         assert db.model(Invoice).find_all() == [Invoice(id=7, total=2)]
 

@@ -100,8 +100,8 @@ def test_a_decimal_is_text_where_the_schema_declares_a_string() -> None:
         ({"a": {1: "x"}}, "a: key 1 must be a string"),
         ({2: "x"}, "$: key 2 must be a string"),
         ({"a": MISSING}, "a: Missing is not a JSON type"),
-        ([1], "$: Invoice takes an object of fields, not array"),
-        ("x", "$: Invoice takes an object of fields, not string"),
+        ([1], "$: Invoice needs an object of fields, not array"),
+        ("x", "$: Invoice needs an object of fields, not string"),
     ],
 )
 def test_what_is_no_value_is_refused_with_its_path(given: object, message: str) -> None:

@@ -193,6 +193,6 @@ def test_a_position_is_a_number_a_time_or_text(room: Room) -> None:
             lambda at: space.snapshot("a", at=at),
             lambda at: space.recall("a", int(at)),
         ):
-            with pytest.raises(NotFound, match="commit 5 is not there yet; the newest is 4"):
+            with pytest.raises(NotFound, match="commit 5 does not exist yet; the newest is 4"):
                 call(late)
     assert list(space.log(after=datetime(2999, 1, 1, tzinfo=UTC))) == []

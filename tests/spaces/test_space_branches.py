@@ -79,7 +79,7 @@ def test_a_branch_can_begin_at_any_past_commit_or_time(room: Room) -> None:
     space.create_branch("none", at=0)
     assert [value(space, "a", branch=name) for name in ("second", "first", "none")] == [{"n": 1}, {"n": 0}, None]
     assert space.branch("first").fork_seq == 1
-    with pytest.raises(NotFound, match="not there yet"):
+    with pytest.raises(NotFound, match="not exist yet"):
         space.create_branch("later", at=99)
 
 

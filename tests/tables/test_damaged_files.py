@@ -329,7 +329,7 @@ def test_a_pushed_schema_with_a_wrong_member_is_corrupt() -> None:
             continue
         except Corrupt:
             refused += 1
-        with pytest.raises(Corrupt, match="push a good one") as caught:
+        with pytest.raises(Corrupt, match="push a valid one") as caught:
             damaged.worker().refresh()
         assert caught.value.key == key
     assert refused > 50

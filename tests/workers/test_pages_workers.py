@@ -175,7 +175,7 @@ def test_a_segment_that_the_log_does_not_lead_to_is_reported_unless_it_is_gone(r
     room.store.put(keys.slot(9), room.store.get(keys.slot(3)).body)  # type: ignore[union-attr]  # it is there
     outcome = room.apply(room.events(keys.slot(2), keys.slot(8), keys.slot(9)))
     assert (list(outcome.failed), outcome.ignored, room.layers("shop")) == (["m2"], 1, 1)
-    assert str(outcome.failed["m2"]).startswith("the log ends with slot 4: segments before this one are missing")
+    assert str(outcome.failed["m2"]).startswith("the log ends at slot 4: segments before this one are missing")
     assert isinstance(outcome.failed["m2"], Corrupt)
 
 
@@ -331,7 +331,7 @@ def test_an_event_may_name_databases_and_one_that_is_missing_is_an_error(room: R
 
 @pytest.mark.parametrize("databases", ["shop", {"shop": 1}, [1], 5])
 def test_an_event_that_names_no_list_is_refused(room: Room, databases: object) -> None:
-    with pytest.raises(Invalid, match="not a list of names"):
+    with pytest.raises(Invalid, match="must be a list of names, not"):
         room.compactor().run(lambda: PLENTY, databases)  # type: ignore[arg-type]  # what an event may hold
 
 

@@ -86,7 +86,7 @@ def test_an_older_entry_that_is_missing_stops_nothing() -> None:
     assert (missing.verdict, missing.object) == (Verdict.DAMAGED, None)
     assert "entry 3 of Customer 'a' is missing" in missing.explanation
     assert "The history goes on after entry 5" in missing.explanation
-    assert "If it is lost for good, leave it" in missing.next_step
+    assert "If it is lost permanently, leave it" in missing.next_step
     beside = why(path, entry(5))
     assert (beside.verdict, f"`worm why {entry(3)}`" in beside.next_step) == (Verdict.SYSTEM, True)
     assert why(path, path.key("a")).verdict is Verdict.RECORDED
@@ -102,7 +102,7 @@ def test_an_entry_behind_a_gap_can_be_set_aside_and_the_history_goes_on() -> Non
     path.table.rebuild()
     document = why(path, path.key("a"))
     assert (document.verdict, document.next_step) == (Verdict.DAMAGED, f"`worm why {entry(5)}` says what to do")
-    assert why(path, entry(4)).next_step.endswith(f"If it is lost for good, `worm why {entry(5)}` says what to do")
+    assert why(path, entry(4)).next_step.endswith(f"If it is lost permanently, `worm why {entry(5)}` says what to do")
     stopping = why(path, entry(5))
     assert stopping.verdict is Verdict.DAMAGED
     assert f"`worm repair Customer --set-aside {entry(5)}`" in stopping.next_step
@@ -125,7 +125,7 @@ def test_what_is_not_an_entry_after_the_end_is_to_be_set_aside(body: bytes) -> N
     found = why(path, entry(6))
     assert (found.verdict, found.id) == (Verdict.DAMAGED, "a")
     assert "is not an entry: " in found.explanation
-    assert found.explanation.endswith("The history cannot be continued")
+    assert found.explanation.endswith("The history is stopped")
     assert f"`worm repair Customer --set-aside {entry(6)}`" in found.next_step
     put_aside(session(path), entry(6))
     path.sweep()
@@ -162,7 +162,7 @@ def test_a_history_that_cannot_be_replayed_is_damaged() -> None:
     found = explain_key(session(path), path.key("a"))
     assert (found.verdict, found.next_step) == (Verdict.DAMAGED, f"`worm why {entry(1)}` says what to do")
     asked = explain_key(session(path), entry(1))
-    assert "The history cannot be continued" in asked.explanation
+    assert "The history is stopped" in asked.explanation
     named = [entry(seq) for seq in range(2, 6)]
     assert f"`worm repair Customer {' '.join(f'--set-aside {key}' for key in named)}`" in asked.next_step
     for key in named:
@@ -191,7 +191,7 @@ def test_a_file_with_another_name_in_an_oplog_is_read_by_nothing() -> None:
     for name in ("x.json", "0003.json.bak", "3.json", "00006.json"):
         path.store.put(f".oplog/customers/a/{name}", b"garbage")
         found = why(path, f".oplog/customers/a/{name}")
-        assert (found.verdict, "Nothing reads it" in found.explanation) == (Verdict.SYSTEM, True)
+        assert (found.verdict, "It is not used" in found.explanation) == (Verdict.SYSTEM, True)
     path.put("a", {"name": "new"})
     path.settle()
     path.assert_true()
@@ -205,7 +205,7 @@ def test_a_time_mark_decides_nothing() -> None:
     path.store.delete(mark)
     assert (why(path, mark).verdict, why(path, mark).next_step) == (
         Verdict.ABSENT,
-        "`worm repair Customer` writes those due",
+        "`worm repair Customer` writes the missing ones",
     )
 
 
@@ -232,7 +232,7 @@ def test_an_archive_that_nothing_needs_or_reads_says_so() -> None:
     archive = f".oplog/customers/a/.archive/0002-0003-{digest_of(b'garbage')}.ndjson"
     path.store.put(archive, b"garbage")
     found = why(path, archive)
-    assert (found.verdict, "all there as single objects" in found.explanation) == (Verdict.DAMAGED, True)
+    assert (found.verdict, "also exist as single objects" in found.explanation) == (Verdict.DAMAGED, True)
     assert found.next_step == f"`worm repair Customer --set-aside {archive}`"
     put_aside(session(path), archive)
     room = Room(every=4)
@@ -254,7 +254,7 @@ def test_a_snapshot_is_told_with_the_way_to_restore_it() -> None:
     found = why(path, key)
     assert (found.verdict, found.explanation) == (Verdict.SYSTEM, "a snapshot of Customer 'a', as of entry 2")
     name = key.rsplit("/", 1)[-1].removesuffix(".json")
-    assert found.next_step == f"`worm snapshot restore Customer a {name}` brings that state back"
+    assert found.next_step == f"`worm snapshot restore Customer a {name}` restores that state"
     for body in (b"garbage", b'{"version":1,"id":"b","seq":2,"ts":"2026-01-01T00:00:00Z","document":{}}'):
         path.store.put(key, body)
         assert why(path, key).verdict is Verdict.DAMAGED
@@ -275,17 +275,17 @@ def test_trash_is_told_with_the_way_back(key: str) -> None:
     path.remove("a")
     path.settle()
     found = why(path, key)
-    assert (found.verdict, found.next_step) == (Verdict.SYSTEM, "`worm trash restore Customer a` brings it back")
+    assert (found.verdict, found.next_step) == (Verdict.SYSTEM, "`worm trash restore Customer a` restores it")
     assert "Customer 'a' was deleted at 2026-01-01T" in found.explanation
     path.clock.advance(timedelta(days=31).total_seconds())
     assert "has expired" in why(path, key).explanation
     path.put("a", {"name": "again"})
-    assert "is there again" in why(path, key).explanation
+    assert "exists again" in why(path, key).explanation
     path.store.put(STONE, b"garbage")
     damaged = why(path, key)
     assert (damaged.verdict, damaged.next_step) == (
         Verdict.DAMAGED,
-        f"look at both, then delete {STONE} and {COPY} by hand",
+        f"check both, then delete {STONE} and {COPY} yourself",
     )
 
 
@@ -302,7 +302,7 @@ def test_a_tombstone_without_its_copy_leads_to_the_history() -> None:
     kept = why(path, STONE)
     assert (kept.verdict, "It is kept for good" in kept.explanation) == (Verdict.SYSTEM, True)
     path.store.delete(STONE)
-    assert "left of a deletion that did not happen" in why(path, COPY).explanation
+    assert "left from a deletion that did not happen" in why(path, COPY).explanation
 
 
 # Tables
@@ -359,11 +359,11 @@ def test_a_piece_of_a_table_is_named_or_replaced_or_damaged(kind: KeyKind) -> No
     resolver, named = path.collection.resolver, list[str]()
     for listed in path.store.list("org/customers/.worm"):
         info = resolver.parse(listed.key)
-        if info.kind is kind and info.name is not None and "The table names it" in why(path, listed.key).explanation:
+        if info.kind is kind and info.name is not None and "The table uses it" in why(path, listed.key).explanation:
             named.append(listed.key)
     key = next(one for one in named if not one.endswith(("_meta.json", ".columns")))
     old = key[: -len("0123456789abcdef.json")] + "0123456789abcdef.json"
-    assert (why(path, old).verdict, "does not name it" in why(path, old).explanation) == (Verdict.ABSENT, True)
+    assert (why(path, old).verdict, "no longer uses it" in why(path, old).explanation) == (Verdict.ABSENT, True)
     path.store.put(old, b"{}")
     assert why(path, old).verdict is Verdict.SYSTEM
     path.store.put(key, b"{}")
@@ -378,7 +378,7 @@ def test_a_piece_of_a_table_is_named_or_replaced_or_damaged(kind: KeyKind) -> No
 def test_tables_that_the_schema_does_not_keep_are_read_by_nothing() -> None:
     path = DataPath(schema_of(manifest={"enabled": False}, indexes={}))
     for key in (MANIFEST, INDEX):
-        assert (why(path, key).verdict, "nothing reads" in why(path, key).explanation) == (Verdict.SYSTEM, True)
+        assert (why(path, key).verdict, "not used" in why(path, key).explanation) == (Verdict.SYSTEM, True)
 
 
 def test_a_change_set_says_whether_the_table_has_it() -> None:
@@ -426,7 +426,7 @@ def test_a_claim_is_told_with_its_value_and_its_holder() -> None:
 def test_schema_and_sentinels_are_told() -> None:
     path = grown(1)
     assert why(path, ".worm.schema.json").explanation == "the pushed schema. Its models: Customer"
-    for key, of in ((".worm", "this place"), ("org/customers/.worm", "the collection of Customer")):
+    for key, of in ((".worm", "this location"), ("org/customers/.worm", "the collection of Customer")):
         path.store.delete(key)
         assert (why(path, key).verdict, why(path, key).next_step) == (Verdict.ABSENT, "`worm push` writes it")
         path.store.put(key, b"{}")
@@ -465,7 +465,7 @@ def test_notes_of_the_library_are_told(key: str) -> None:
 @pytest.mark.parametrize("key", [".x/y", ".oplog/unknown/a/0001.json", "org/customers/a/.oplog/0001.json", ".worm.x"])
 def test_a_key_that_nothing_reads_says_so(key: str) -> None:
     found = why(DataPath(), key)
-    assert (found.verdict, "Nothing reads it" in found.explanation) == (Verdict.SYSTEM, True)
+    assert (found.verdict, "It is not used" in found.explanation) == (Verdict.SYSTEM, True)
 
 
 def test_the_folder_of_a_directory_store_is_not_a_key(tmp_path: Path) -> None:
@@ -498,7 +498,7 @@ def test_every_kind_of_key_is_explained() -> None:
     assert shown == set(KeyKind) - {KeyKind.DOCUMENT, KeyKind.UNKNOWN}
     for kind, key in _one_of_each():
         found = why(DataPath(FULL), key)
-        assert "Nothing reads it" not in found.explanation, kind
+        assert "It is not used" not in found.explanation, kind
 
 
 def _one_of_each() -> list[tuple[KeyKind, str]]:

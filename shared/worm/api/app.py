@@ -1,10 +1,10 @@
 """The API as a whole: an event in, an answer out.
 
-`Api.handle` takes and gives what Lambda does (payload format 2.0). `Api.answer` gives the `HttpAnswer` before it is
-packed, for a server that can send a long body piece by piece. Nothing raises: every mistake is a problem answer.
+`Api.handle` takes and returns what Lambda does (payload format 2.0). `Api.answer` returns the `HttpAnswer` before it is
+packed, for a server that can stream a long body. Nothing raises: every mistake becomes a problem answer.
 
-Every answer says what it took: `Worm-Requests`, and `Worm-Usd` at the prices of `deployment/prices.json`. Of a body
-that is sent piece by piece these count what was asked for before its first piece.
+Every answer reports its cost: `Worm-Requests`, and `Worm-Usd` at the prices of `deployment/prices.json`. For a streamed
+body they count only the requests before its first piece.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from worm.model import Worm
 from worm.store.base import RequestMeter, metered
 
 Identify = Callable[[Call, Event], Identity]
-"""Who calls. Raises a `HttpProblem` with 401 for nobody. The call has no path parameters yet."""
+"""Identifies the caller. Raises a `HttpProblem` with 401 if it cannot. The call has no path parameters yet."""
 
 ROUTES: tuple[Route, ...] = (
     *models.ROUTES,
@@ -77,14 +77,16 @@ ROUTES: tuple[Route, ...] = (
 """The routes of all modules. A module with endpoints adds its own here."""
 
 TEXTUAL = ("application/json", "application/problem+json", "text/", "application/x-ndjson", "application/javascript")
-NO_STORE = "create it and push a schema (`worm push schema.json`), or correct the address that this API serves"
+NO_STORE = (
+    "create it and push a schema (`worm push schema.json`), or correct the address of the store that this API serves"
+)
 PLUS_AS_SPACE = re.compile(r"\d\d:\d\d(:\d\d(\.\d+)?)? \d\d:?\d\d")
-"""A time whose zone lost its sign: in a query + is a space."""
+"""A time whose zone lost its sign: in a query string, + means a space."""
 log = logging.getLogger("worm.api")
 
 
 def as_local(call: Call, event: Event) -> Identity:
-    """Everything is allowed: for tests, and for a server that has asked already."""
+    """Everything is allowed: for tests, and for a server that has already identified the caller."""
     return EVERYTHING
 
 
@@ -117,7 +119,7 @@ class Api:
         return _packed(self._answer(event, context, partial(self._whole, event)))
 
     def answer(self, event: Event, context: Any = None) -> HttpAnswer:
-        """The answer, with all its headers. Its body may come piece by piece, and what goes wrong then is raised."""
+        """The answer, with all its headers. Its body may be streamed; errors during that are raised."""
         return self._answer(event, context, lambda answer: answer)
 
     def _answer(self, event: Event, context: Any, finish: Callable[[HttpAnswer], HttpAnswer]) -> HttpAnswer:
@@ -148,7 +150,7 @@ class Api:
                 answer = self._answered(call, route)
                 if not isinstance(answer.body, bytes):
                     answer = replace(answer, body=StreamedBody(answer.body, ending.pop_all().close))
-        except NotFound as error:  # those of the endpoint are answers by now: the session could not be opened
+        except NotFound as error:  # the endpoint's own errors are answers by now, so the session could not be opened
             problem = HttpProblem(503, "no-schema", error.message, hint=error.hint or NO_STORE)
             answer = problem_answer(problem, _request_id(event))
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets an answer
@@ -187,19 +189,19 @@ class Api:
 
     def _too_large(self) -> HttpProblem:
         most = self.settings.max_body_bytes
-        return HttpProblem(413, "body-too-large", f"the body has more than {most:,} bytes", hint="send less at once")
+        return HttpProblem(413, "body-too-large", f"the body has more than {most:,} bytes", hint="send less per call")
 
     def _admitted(self, call: Call, route: Route) -> Call:
-        """The call with its identity, if that may do what the route does."""
+        """The call with its identity, if it has permission for the route."""
         if route.scope == "public":
             route.check_parameters(call.query.names)
             return call
         identity = self._identify(call, call.event)
         if self.settings.is_readonly and route.scope != "read":
             way = "start it without --read-only" if self.settings.is_local else "deploy it with ApiMode=readwrite"
-            raise HttpProblem(403, "read-only", "this API only reads", hint=way)
+            raise HttpProblem(403, "read-only", "this API is read-only", hint=way)
         if not identity.may(route.scope):
-            what = f"this needs the scope {route.scope}"
+            what = f"this call needs the scope {route.scope}"
             raise HttpProblem(
                 403, "scope", what, hint=f"scopes of {identity.actor}: {', '.join(sorted(identity.scopes)) or 'none'}"
             )
@@ -217,7 +219,7 @@ def _without_body(answer: HttpAnswer) -> HttpAnswer:
 
 
 def _hold_to_models(call: Call, route: Route) -> None:
-    """For a caller who may see some models only: other models do not exist."""
+    """For a caller who may see only some models: other models do not exist."""
     if route.models_shown == "all":
         call.check_sees_all()
     named = [call.parameters["model"]] if "model" in call.parameters else []
@@ -229,13 +231,13 @@ def _hold_to_models(call: Call, route: Route) -> None:
 
 
 def _attempted(call: Call, route: Route) -> HttpAnswer:
-    """What the endpoint answers. Its errors are answers, too: they are kept with an `Idempotency-Key`."""
+    """The endpoint's answer. Its errors are answers too, and are kept with an `Idempotency-Key`."""
     try:
         result = route.endpoint(call)
         return result if isinstance(result, HttpAnswer) else json_answer(result)
     except WormError as error:
         if isinstance(error, Invalid) and any(PLUS_AS_SPACE.search(value) for _, value in call.query.pairs):
-            error.hint = "in a URL, + is a space: write %2B"
+            error.hint = "in a URL, + means a space: write %2B"
         known = problem_of(error, has_precondition=call.has_precondition, invalid=route.invalid_status)
         return problem_answer(known, call.request_id)
     except Exception as error:  # noqa: BLE001 - the answer says so, the log says what
@@ -243,11 +245,11 @@ def _attempted(call: Call, route: Route) -> HttpAnswer:
 
 
 def _shortened(answer: HttpAnswer, event: Event, most: int) -> HttpAnswer:
-    """A write has taken place, so its answer goes without the document. Anything else is refused."""
+    """A write has already happened, so its answer is sent without the document. Any other answer is refused."""
     if isinstance(answer.body, bytes) and _method(event) != "GET" and "ETag" in answer.headers:
         return replace(answer, body=orjson.dumps({**orjson.loads(answer.body), "document": None}))
     what = f"the answer has more than the {most:,} bytes that a function may return"
-    hint = "ask for less: limit, select, a filter"
+    hint = "ask for less: use limit, select or a filter"
     return problem_answer(HttpProblem(413, "answer-too-large", what, hint=hint), _request_id(event))
 
 
@@ -257,8 +259,8 @@ def _failed(error: Exception, request_id: str) -> HttpAnswer:
     if isinstance(error, WormError):
         return problem_answer(problem_of(error, invalid=400), request_id)
     log.error("a call failed: %s", request_id, exc_info=error)
-    what = "something went wrong that should not have"
-    hint = "the log has more, by the id of the request"
+    what = "an internal error occurred"
+    hint = "look up the id of the request in the log"
     return problem_answer(HttpProblem(500, "internal", what, hint=hint), request_id)
 
 
@@ -295,8 +297,8 @@ def _packed(answer: HttpAnswer) -> dict[str, Any]:
 
 
 def failure_of(answer: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What went wrong on our side, for the log, of an answer of `Api.handle`; None where nothing did. What is not
-    possible here (501) is no failure, and nor is a call before the first `worm push`."""
+    """The failure on our side, for the log, in an answer of `Api.handle`; None if there is none. An unsupported call
+    (501) is not a failure, and neither is a call before the first `worm push`."""
     if answer["statusCode"] < 500 or answer["statusCode"] == 501:
         return None
     problem = orjson.loads(answer["body"] or b"{}")

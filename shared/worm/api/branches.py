@@ -1,8 +1,8 @@
-"""Branches by HTTP: make, delete and undelete them, see what they change, merge them.
+"""Branches by HTTP: create, delete and undelete them, compare and merge them.
 
-What only branches need is imported when the first call about them comes: a function starts quicker.
+Modules for branches are imported by the first call that needs them, so that a function starts faster.
 
-A module of its own because it has the endpoints of one noun; `app.py` only lists such modules.
+A separate module, because it has the endpoints of one noun; `app.py` only lists such modules.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ POLICIES: dict[str, PolicyName] = {
 
 
 def list_branches(call: Call) -> JsonObject:
-    """`GET /v1/branches`: none where no model is in a space."""
+    """`GET /v1/branches`: empty if no model is in a space."""
     if all(known.space is None for known in call.session.schema.models.values()):
         return {"items": []}
     return {"items": [_shape(one) for one in call.session.branches()]}
@@ -45,7 +45,7 @@ def create_branch(call: Call) -> HttpAnswer:
     body = _members(call, "name", "at", "parent", "space")
     name, at = _text(body, "name"), body.get("at")
     if at is not None and (isinstance(at, bool) or not isinstance(at, int | str)):
-        raise Invalid(f"takes the number of a commit or a time, not {shown(at)}", path="at")
+        raise Invalid(f"must be the number of a commit or a time, not {shown(at)}", path="at")
     space = None if body.get("space") is None else _text(body, "space")
     call.session.create_branch(name, at=at, parent=_text(body, "parent", "main"), space=space)
     return json_answer(_shape(_found(call, name)), 201, {"Location": "/v1/branches"})
@@ -101,7 +101,7 @@ def _found(call: Call, name: str) -> Branch:
     for one in call.session.branches():
         if one.name == name:
             return one
-    raise NotFound(f"there is no branch {shown(name)}")
+    raise NotFound(f"the branch {shown(name)} does not exist")
 
 
 def _shape(branch: Branch) -> JsonObject:
@@ -152,7 +152,7 @@ def _conflict(both: BothChanged) -> JsonObject:
 
 
 def _members(call: Call, *names: str) -> JsonObject:
-    """The body; none is the same as an empty one."""
+    """The body; a missing body counts as an empty one."""
     body = call.json_object() if call.body.strip() else {}
     unknown = sorted(body.keys() - {*names})
     if unknown:
@@ -163,14 +163,14 @@ def _members(call: Call, *names: str) -> JsonObject:
 def _text(body: JsonObject, name: str, default: str | None = None) -> str:
     value = body.get(name, default)
     if not isinstance(value, str):
-        raise Invalid(f"takes text, not {shown(value)}", path=name)
+        raise Invalid(f"must be text, not {shown(value)}", path=name)
     return value
 
 
 def _flag(body: JsonObject, name: str, default: bool) -> bool:
     value = body.get(name, default)
     if not isinstance(value, bool):
-        raise Invalid(f"takes true or false, not {shown(value)}", path=name)
+        raise Invalid(f"must be true or false, not {shown(value)}", path=name)
     return value
 
 
@@ -196,7 +196,7 @@ ROUTES = (
         "GET",
         "/v1/branches",
         list_branches,
-        "All branches, deleted ones too",
+        "List all branches, including deleted ones",
         answer=items_of(_BRANCH),
         models="filtered",
         tag="branches",
@@ -205,7 +205,7 @@ ROUTES = (
         "POST",
         "/v1/branches",
         create_branch,
-        "Make a branch: what its parent is now, or was",
+        "Create a branch that begins as its parent is now, or was",
         scope="write",
         body={
             JSON: {
@@ -213,7 +213,7 @@ ROUTES = (
                 "required": ["name"],
                 "properties": {
                     "name": TEXT,
-                    "at": {"type": ["integer", "string", "null"], "description": "A commit, or a time."},
+                    "at": {"type": ["integer", "string", "null"], "description": "A commit or a time."},
                     "parent": TEXT,
                     "space": NAME,
                 },
@@ -229,7 +229,7 @@ ROUTES = (
         "DELETE",
         _ONE,
         delete_branch,
-        "Close a branch: it takes no more commits, and can still be read",
+        "Delete a branch: it takes no more commits, and can still be read",
         scope="admin",
         status=204,
         problems=(404, 409),
@@ -239,7 +239,7 @@ ROUTES = (
         "POST",
         f"{_ONE}/undelete",
         undelete_branch,
-        "Let a deleted branch take commits again",
+        "Restore a deleted branch: it takes commits again",
         scope="admin",
         answer={"type": "object", "properties": _BRANCH},
         problems=(404, 409),
@@ -249,8 +249,8 @@ ROUTES = (
         "GET",
         f"{_ONE}/diff",
         show_difference,
-        "What a merge of the branch would change",
-        parameters=(Parameter("into", "The branch to merge into; `main` if not given."), LIMIT_PARAMETER),
+        "Show what merging the branch would change",
+        parameters=(Parameter("into", "The branch to merge into; `main` by default."), LIMIT_PARAMETER),
         answer=items_of(_CHANGE, count=_COUNT),
         problems=(404,),
         models="filtered",
@@ -260,7 +260,7 @@ ROUTES = (
         "POST",
         f"{_ONE}/merge",
         merge,
-        "Bring what a branch changed into another one",
+        "Merge the changes of a branch into another one",
         scope="write",
         parameters=(REASON, WORM_REASON),
         body={

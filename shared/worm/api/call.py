@@ -1,8 +1,8 @@
-"""A call and its answer, whatever brought it: a Function URL, an HTTP API, or `worm serve`.
+"""A call and its answer, from a Function URL, an HTTP API, or `worm serve`.
 
-All three give an event of payload format 2.0. A `Call` has what endpoints need of it: path parameters decoded once, the
+All three provide an event of payload format 2.0. A `Call` has what endpoints need: path parameters decoded once, the
 query with all its values, headers by lower-case names, the body as bytes. An endpoint gets a `Call` and returns an
-`HttpAnswer`, or a JSON value, which is answered with 200.
+`HttpAnswer`, or a JSON value, which becomes an answer with status 200.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ JSON = "application/json"
 LOCAL_BODY_MAX = 10 * 1024 * 1024
 LAMBDA_BODY_MAX = 6_000_000
 LAMBDA_ANSWER_MAX = 5_900_000
-"""A Lambda function may return 6 MB, in the quotes and escapes of the answer around it."""
+"""A Lambda function may return 6 MB, including the quotes and escapes around the body."""
 PAGE_ROWS_MAX = 1000
 PAGE_BYTES_MAX = 4_000_000
 HEADER_CHARACTERS_MAX = 8192
@@ -38,8 +38,8 @@ NO_PARAMETERS: Mapping[str, str] = {}
 
 @dataclass(frozen=True, slots=True)
 class ApiSettings:
-    """What is set from outside. `max_answer_bytes` None: answers of any size. `max_requests`: a query that needs more
-    is refused unless the caller says `allowScan`."""
+    """Settings from outside. `max_answer_bytes` None: answers of any size. `max_requests`: a query that needs more is
+    refused unless the caller passes `allowScan`."""
 
     is_readonly: bool = False
     is_local: bool = True
@@ -49,7 +49,7 @@ class ApiSettings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> ApiSettings:
-        """Of a Lambda function, from the variables that template.yaml sets."""
+        """For a Lambda function, from the variables that template.yaml sets."""
         text, mode = environment.get("WORM_API_MAX_REQUESTS") or "1000", environment.get("WORM_API_MODE") or "readwrite"
         if not (text.isdecimal() and text.isascii()) or not 1 <= len(text) <= 9 or int(text) < 1:
             raise Invalid(
@@ -68,7 +68,7 @@ class ApiSettings:
 
 @dataclass(frozen=True, slots=True)
 class QueryString:
-    """The parameters after the question mark, in order; a name may be there several times."""
+    """The query parameters, in order; a name may occur several times."""
 
     pairs: tuple[tuple[str, str], ...] = ()
 
@@ -76,10 +76,10 @@ class QueryString:
         return [value for known, value in self.pairs if known == name]
 
     def one(self, name: str) -> str | None:
-        """The value; None where it is not given. Twice it is refused: nobody knows which one is meant."""
+        """The value; None if it is missing. Two values are refused, because it is unclear which one is meant."""
         found = self.all(name)
         if len(found) > 1:
-            raise Invalid(f"is there {len(found)} times", path=name, hint="give it once")
+            raise Invalid(f"is given {len(found)} times", path=name, hint="pass it once")
         return found[0] if found else None
 
     def number(self, name: str, default: int, *, least: int = 0, most: int = 2**63 - 1) -> int:
@@ -103,8 +103,8 @@ class QueryString:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """See above. `session` is the one on the main branch that all calls of the process share: what it remembers is
-    never a condition of a write. Conditions come from the call."""
+    """See above. `session` is the session on the main branch that all calls of the process share. No write depends on
+    what it remembers: conditions come from the call."""
 
     method: str
     path: str
@@ -118,7 +118,7 @@ class Call:
     request_id: str = ""
     event: Event = field(default_factory=dict, repr=False)
     is_outdated: Callable[[], bool] = field(default=lambda: False, repr=False)
-    """Whether the schema was replaced since the call began, so that a stream should end and be asked for again."""
+    """Was the schema replaced since the call began? Then a stream should end, so that the client reconnects."""
 
     def header(self, name: str) -> str | None:
         return self.headers.get(name.lower())
@@ -129,13 +129,13 @@ class Call:
 
     @property
     def media_type(self) -> str:
-        """That of the body, in lower case and without parameters."""
+        """The media type of the body, in lower case and without parameters."""
         return (self.header("content-type") or "").partition(";")[0].strip().lower()
 
     def json(self, media_types: tuple[str, ...] = (JSON,)) -> JsonValue:
-        """The body. A body without a media type is taken for JSON."""
+        """The body. A body without a media type counts as JSON."""
         if self.media_type and self.media_type not in media_types:
-            what = f"the body is {shown(self.media_type)}; this takes {', '.join(media_types)}"
+            what = f"the body is {shown(self.media_type)}, but must be {', '.join(media_types)}"
             raise HttpProblem(415, "unsupported-media-type", what, headers={"Accept": ", ".join(media_types)})
         try:
             return loads(self.body, max_bytes=self.settings.max_body_bytes)
@@ -152,13 +152,13 @@ class Call:
 
     @property
     def reason(self) -> str | None:
-        """Why the caller writes: the header `Worm-Reason`, percent-encoded, or the parameter `reason`."""
+        """The reason for a write: the header `Worm-Reason`, percent-encoded, or the parameter `reason`."""
         given = self.header("worm-reason")
         return self.query.one("reason") if given is None else decoded(given, "Worm-Reason")
 
     @property
     def about(self) -> About:
-        """What the history says of a write. The author is always who calls."""
+        """The history's note of a write. The author is always the caller."""
         return {"actor": self.identity.actor, "reason": self.reason}
 
     def on_branch(self) -> Worm:
@@ -173,18 +173,18 @@ class Call:
 
     @property
     def model(self) -> Model[DocumentDict]:
-        """That of the path."""
+        """The model in the path."""
         return self.model_named(self.parameters["model"])
 
     def check_model(self, name: str) -> None:
         if name not in self.session.schema.models or not self.identity.sees(name):
             known = [one for one in self.session.schema.models if self.identity.sees(one)]
-            raise NotFound(f"there is no model {shown(name)}", hint=f"models: {', '.join(known) or 'none'}")
+            raise NotFound(f"the model {shown(name)} does not exist", hint=f"models: {', '.join(known) or 'none'}")
 
     def check_sees_all(self) -> None:
-        """For what is not about single models."""
+        """For calls that are not about single models."""
         if self.identity.models is not None:
-            what = "this is about the whole database, and your token is for some models only"
+            what = "this call needs access to the whole database, but your token is limited to some models"
             raise HttpProblem(403, "scope", what, hint="use a token for all models")
 
 
@@ -194,7 +194,7 @@ NO_HEADERS: Mapping[str, str] = {}
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """What the caller gets. A body of several pieces is sent piece by piece where that is possible."""
+    """What the caller gets. A body of several pieces is streamed if possible."""
 
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -202,7 +202,7 @@ class HttpAnswer:
 
 
 class StreamedBody:
-    """A body of several pieces, and what is to be done when it ends: sent, broken off, or never asked for."""
+    """A body of several pieces, and what to do when it ends: after it was sent, interrupted, or never requested."""
 
     def __init__(self, pieces: Iterator[bytes], at_end: Callable[[], None]) -> None:
         self._pieces = pieces
@@ -219,7 +219,7 @@ class StreamedBody:
             raise
 
     def close(self) -> None:
-        """What the pieces are made of is let go first."""
+        """The source of the pieces is released first."""
         close = getattr(self._pieces, "close", None)
         self._pieces = iter(())
         try:
@@ -247,8 +247,8 @@ def problem_answer(problem: HttpProblem, request_id: str = "") -> HttpAnswer:
 def query_of(text: str) -> QueryString:
     try:
         pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=False, errors="strict", max_num_fields=1000)
-    except ValueError as error:  # also bytes that are no UTF-8
-        raise Invalid(f"the query is not readable: {shown(str(error))}") from None
+    except ValueError as error:  # also for bytes that are not UTF-8
+        raise Invalid(f"the query string is not valid: {shown(str(error))}") from None
     return QueryString(tuple(pairs))
 
 
@@ -261,7 +261,7 @@ def decoded(raw: str, where: str) -> str:
 
 
 def body_of(event: Event) -> bytes:
-    """The bytes that were sent. Text with half of a surrogate pair has none."""
+    """The bytes that were sent. Text with half a surrogate pair cannot be encoded."""
     text = event.get("body")
     if text is None:
         return b""
@@ -270,7 +270,7 @@ def body_of(event: Event) -> bytes:
     try:
         return base64.b64decode(text, validate=True) if event.get("isBase64Encoded") else text.encode()
     except (binascii.Error, UnicodeEncodeError, ValueError):
-        raise Invalid("the body is not readable: neither UTF-8 nor base64") from None
+        raise Invalid("the body is neither UTF-8 nor base64") from None
 
 
 def headers_of(event: Event) -> dict[str, str]:

@@ -1,10 +1,10 @@
-"""The feed of changes by HTTP: a long poll everywhere, and server-sent events from a server that can stream.
+"""The change feed by HTTP: a long poll everywhere, and server-sent events from a server that can stream.
 
-A stream ends by itself after some minutes, and when another schema was pushed. The browser connects again and says in
-`Last-Event-ID` how far it came, as it does when the connection breaks; nothing gets lost. In a batch of events only the
+A stream ends by itself after some minutes, and when a new schema is pushed. The browser reconnects and sends its
+position in `Last-Event-ID`, as it does when the connection breaks; nothing gets lost. In a batch of events only the
 last one has the cursor as its id: if a connection breaks before that, the batch is sent again.
 
-A module of its own because it has the endpoints of one noun; `app.py` only lists such modules.
+A separate module, because it has the endpoints of one noun; `app.py` only lists such modules.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def list_changes(call: Call) -> JsonObject | HttpAnswer:
 
 
 def events(call: Call) -> Iterator[bytes]:
-    """The changes as server-sent events, with a comment whenever nothing came for a while. What is wrong with the call
-    is raised at once, not when the first event is asked for."""
+    """The changes as server-sent events, with a comment if nothing happens for a while. Mistakes in the call are raised
+    at once, not with the first event."""
     begun = _changes(call, call.header("last-event-id") or call.query.one("after"), 0)
     return _stream(call, begun)
 
@@ -76,7 +76,7 @@ def _stream(call: Call, found: ChangeRows) -> Iterator[bytes]:
     clock = call.session.clock
     end = clock.monotonic() + STREAM_SECONDS
     yield f"retry: {RETRY_MILLISECONDS}\n\n".encode()
-    # The id comes before the batch: a client that loses the connection inside the batch must not resume behind it.
+    # The id comes before the batch: a client that loses the connection inside the batch must not resume after it.
     yield _event("cursor", {}, None if found or found.damages else found.cursor)
     while True:
         yield from _batch(found)
@@ -84,7 +84,7 @@ def _stream(call: Call, found: ChangeRows) -> Iterator[bytes]:
             return
         try:
             found = _changes(call, found.cursor, KEEP_ALIVE_SECONDS)
-        except WormError as error:  # the headers are sent; the client reconnects and gets the status then
+        except WormError as error:  # the headers are already sent; the client reconnects and gets the status then
             yield _event("problem", problem_of(error, invalid=400).shape(), None)
             return
 
@@ -110,7 +110,7 @@ def _changes(call: Call, after: str | None, wait: float) -> ChangeRows:
 
 
 def _models(call: Call) -> list[str] | None:
-    """Those that are asked for and may be seen; None: all."""
+    """The requested models that the caller may see; None: all."""
     names = call.query.all("model")
     for name in names:
         call.check_model(name)
@@ -119,7 +119,7 @@ def _models(call: Call) -> list[str] | None:
     known = call.session.schema.models.items()
     seen = [name for name, definition in known if definition.oplog and call.identity.sees(name)]
     if not seen:
-        raise Invalid("none of your models keeps an oplog, so nothing tells their changes", path="model")
+        raise Invalid("none of your models keeps an oplog, so there is no record of their changes", path="model")
     return seen
 
 
@@ -130,15 +130,15 @@ ROUTES = (
         "GET",
         "/v1/changes",
         list_changes,
-        "What is new since a cursor",
+        "Changes since a cursor",
         description=(
-            "Without `after` the answer has the cursor of now, and no items. Every change is reported, however late it "
-            "was recorded; a change may come twice. `Accept: text/event-stream` gives server-sent events where the "
+            "Without `after` the answer has the current cursor and no items. Every change is reported, however late it "
+            "was recorded; a change may come twice. `Accept: text/event-stream` returns server-sent events if the "
             "server can stream (`worm serve`); `Last-Event-ID` resumes."
         ),
         parameters=(
-            Parameter("after", "The `cursor` of the answer before."),
-            Parameter("wait", "Wait so many seconds for something new.", _WAIT),
+            Parameter("after", "The `cursor` of the previous answer."),
+            Parameter("wait", "Wait up to this many seconds for a change.", _WAIT),
             MODEL_PARAMETER,
             LIMIT_PARAMETER,
         ),

@@ -1,4 +1,4 @@
-"""Who calls: from what Lambda says of the caller, or from a token.
+"""Identifies the caller: from what Lambda says, or from a token.
 
 | Way | Who | Scopes |
 |---|---|---|
@@ -7,9 +7,9 @@
 | `jwt`: an HTTP API with an authorizer | `jwt:<sub>` | those of the claim `scope` (or `scp`): `read`, `worm/write`, … |
 | `tokens`: an HTTP API without | `token:<id>`, of a read token (`worm.api.tokens`) | `read`, on the token's models |
 
-One way only is open at a time, besides read tokens in `worm serve`: a function that expects signatures takes no token,
-whatever the request brings. What an authorizer has checked (issuer, audience, expiry) is compared once more, so that an
-authorizer that somebody has set up differently opens nothing. `readonly` leaves nobody more than `read`.
+Only one way is active at a time, besides read tokens in `worm serve`: a function that expects signatures accepts no
+token. The claims that an authorizer has checked (issuer, audience, expiry) are compared again, so that a misconfigured
+authorizer opens nothing. With `readonly`, every caller has at most `read`.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ WAYS: tuple[Way, ...] = ("iam", "jwt", "tokens")
 ALL = frozenset(SCOPES)
 READ = frozenset({"read"})
 SCOPE_PREFIX = "worm/"
-"""Of a resource server: Amazon Cognito knows no scopes without one."""
+"""The prefix of a resource server: Amazon Cognito has no scopes without one."""
 NAME_MAX = 256
 
 
 def unknown(detail: str, error: str | None = None) -> HttpProblem:
-    """401. What exactly is wrong with a token is not told: only its owner could use it."""
+    """401. It does not say what is wrong with a token, because only its owner should know."""
     given = 'Bearer realm="s3worm"' + ("" if error is None else f', error="{error}"')
     hint = "send it as Authorization: Bearer TOKEN"
     return HttpProblem(401, "unauthenticated", detail, hint=hint, headers={"WWW-Authenticate": given})
 
 
 def bearer_of(headers: Mapping[str, str]) -> str:
-    """The token of a call; 401 where there is none."""
+    """The token of a call; 401 if there is none."""
     kind, _, token = headers.get("authorization", "").partition(" ")
     if kind.lower() != "bearer" or not token.strip():
-        raise unknown("this needs a token")
+        raise unknown("this API needs a token")
     return token.strip()
 
 
 class LocalCallers:
-    """Of `worm serve`: its token allows what the server may do; a read token allows reading."""
+    """For `worm serve`: its own token allows everything that the server may do; a read token allows reading."""
 
     def __init__(self, token: str, *, actor: str = "local", is_readonly: bool = False) -> None:
         self._token = token.encode()
@@ -71,7 +71,7 @@ class LocalCallers:
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """What a deployed function believes. `issuer` and `audience` are for `jwt`."""
+    """The credentials that a deployed function accepts. `issuer` and `audience` are for `jwt`."""
 
     way: Way = "iam"
     issuer: str = ""
@@ -90,7 +90,7 @@ class Trust:
 
 
 class DeployedCallers:
-    """Of the function `api`."""
+    """For the function `api`."""
 
     def __init__(self, trust: Trust) -> None:
         self._trust = trust
@@ -114,7 +114,7 @@ class DeployedCallers:
     def _claimed(self, jwt: object, clock: Clock) -> Identity:
         claims = jwt.get("claims") if isinstance(jwt, Mapping) else None
         if not isinstance(claims, Mapping):
-            raise unknown("this needs a token")
+            raise unknown("this API needs a token")
         audiences = _listed(claims.get("aud")) or _listed(claims.get("client_id"))
         subject = claims.get("sub")
         is_valid = (
@@ -125,7 +125,7 @@ class DeployedCallers:
             and 0 < len(subject) <= NAME_MAX
         )
         if not is_valid:
-            raise unknown("the token is not valid here", "invalid_token")
+            raise unknown("the token is not valid for this API", "invalid_token")
         given = {one.removeprefix(SCOPE_PREFIX) for name in ("scope", "scp") for one in _listed(claims.get(name))}
         return Identity(f"jwt:{subject}", ALL & given)
 
@@ -133,12 +133,12 @@ class DeployedCallers:
 def _signed(iam: object) -> Identity:
     arn = iam.get("userArn") if isinstance(iam, Mapping) else None
     if not isinstance(arn, str) or not arn.startswith("arn:"):
-        raise unknown("this needs a request that is signed for AWS IAM")
+        raise unknown("this API needs a request signed with AWS IAM credentials")
     return Identity(arn, ALL)
 
 
 def _listed(claim: object) -> list[str]:
-    """A claim with several values: an array, text with spaces, or `[a b]`, which is how an HTTP API writes arrays."""
+    """A claim with several values: an array, text with spaces, or `[a b]`, as an HTTP API writes arrays."""
     if isinstance(claim, list | tuple):
         return [one for one in claim if isinstance(one, str)]
     if not isinstance(claim, str):

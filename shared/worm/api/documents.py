@@ -1,9 +1,9 @@
 """Documents by id: read, create, replace, change, delete.
 
 Only the caller's own condition protects a write: `PUT` needs one, `PATCH` and `DELETE` may have one. Without one, a
-change applies to what is there, and nobody's change gets lost; a replacement could overwrite anything.
+change applies to the current document and loses no other change; a replacement could overwrite anything.
 
-A module of its own because it has the endpoints of one noun; `app.py` only lists such modules.
+A separate module, because it has the endpoints of one noun; `app.py` only lists such modules.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PATCHES = (MERGE_PATCH, JSON_PATCH, OPERATORS)
 
 
 def shape_of(document: DocumentDict) -> JsonObject:
-    """A document as answers have it."""
+    """A document as it appears in answers."""
     origin = document.provenance
     entity_id = str(document["id"]) if origin is None else origin.id
     return {"id": entity_id, "version": version_of(document), "seq": document.seq, "document": document}
@@ -82,8 +82,8 @@ def get_document(call: Call) -> HttpAnswer:
 
 
 def _elsewhere(call: Call, model: Model[DocumentDict], document: DocumentDict) -> HttpAnswer | None:
-    """Where S3 itself gives a document that a function cannot return. Not of a model in a space: its log may be ahead
-    of the object."""
+    """If a function cannot return a document because of its size, S3 serves it. Not for a model in a space: its log may
+    be ahead of the object."""
     from worm.store.s3 import S3Store
 
     store, origin = call.session.store, document.provenance
@@ -104,20 +104,24 @@ def create_document(call: Call) -> HttpAnswer:
 
 
 def _place(call: Call, entity_id: str) -> str:
-    """The path of a document, encoded as a header needs it: an HTTP API has decoded that of the call. What is before
-    `/v1` is the name of a stage."""
+    """The path of a document, encoded for a header: an HTTP API decodes the path of the call. Anything before `/v1` is
+    the name of a stage."""
     stage, model = call.path.partition("/v1/")[0], call.parameters["model"]
     return f"{stage}/v1/models/{quote(model, safe='')}/documents/{quote(entity_id, safe='')}"
 
 
 def condition_of(call: Call) -> Tags | None:
-    """What a replacement may replace; None: nothing may be there. It needs one of the two."""
+    """The version that a replacement may replace; None: no document may exist. One of the two headers is required."""
     is_match, is_none = tags_of(call, "If-Match"), tags_of(call, "If-None-Match")
     if is_match is None and is_none is None:
-        hint = 'If-Match: "<version>" replaces that version, If-Match: * whichever is there, If-None-Match: * creates'
+        hint = (
+            'send If-Match: "<version>" to replace that version, If-Match: * to replace any, If-None-Match: * to create'
+        )
         raise HttpProblem(428, "precondition-required", "a replacement needs a condition", hint=hint)
     if is_match is not None and is_none is not None:
-        raise HttpProblem(400, "malformed-header", "If-Match and If-None-Match exclude each other", hint="give one")
+        raise HttpProblem(
+            400, "malformed-header", "If-Match and If-None-Match exclude each other", hint="send only one of them"
+        )
     if is_none is not None and not is_none.is_any:
         raise _only_star()
     return is_match
@@ -144,7 +148,7 @@ def change_document(call: Call) -> HttpAnswer:
     if kind == JSON_PATCH:
         return document_answer(_json_patched(call, model, tags))
     if not isinstance(body, dict):
-        raise Invalid("a change of a document is a JSON object")
+        raise Invalid("a change must be a JSON object")
     _check_change(kind, body)
     verb = model.patch if kind == MERGE_PATCH else model.update
     entity_id, about = call.parameters["id"], call.about
@@ -152,7 +156,7 @@ def change_document(call: Call) -> HttpAnswer:
 
 
 def _check_change(kind: str, body: JsonObject) -> None:
-    """The mistakes of a whole change name an argument of the SDK, which the body does not have."""
+    """Errors about a whole change name an argument of the SDK, which the body does not have."""
     check, argument = (check_patch, "changes") if kind == MERGE_PATCH else (check_operators, "update")
     try:
         check(body)
@@ -171,7 +175,7 @@ def _json_patched(call: Call, model: Model[DocumentDict], tags: Tags | None) -> 
     def change(document: DocumentDict) -> None:
         after = patched(dict(document), operations)
         if not isinstance(after, dict):
-            raise Invalid("the patch leaves no JSON object")
+            raise Invalid("the result of the patch is not a JSON object")
         document.clear()
         document.update(after)
 
@@ -189,23 +193,25 @@ def delete_document(call: Call) -> HttpAnswer:
     if under_condition(tags, lambda version: delete(if_version=version)):
         return HttpAnswer(204)
     if tags is not None:
-        raise not_matching(f"there is no {model.name} '{entity_id}'")
-    raise NotFound(f"there is no {model.name} '{entity_id}'")
+        raise not_matching(f"{model.name} '{entity_id}' does not exist")
+    raise NotFound(f"{model.name} '{entity_id}' does not exist")
 
 
 def _named(call: Call, document: JsonObject) -> JsonObject:
-    """The document with the id of the path; one of its own must be the same."""
+    """The document with the id of the path; its own id must be the same."""
     given, wanted = document.get("id"), call.parameters["id"]
     if given is not None and (isinstance(given, bool) or not isinstance(given, str | int) or str(given) != wanted):
-        raise Invalid(f"must be the one of the path, {wanted!r}", path="id")
+        raise Invalid(f"must be the id in the path, {wanted!r}", path="id")
     return document if given is not None else {**document, "id": wanted}
 
 
 def _only_star() -> HttpProblem:
-    return HttpProblem(400, "malformed-header", "If-None-Match of a write takes *", hint="it then only creates")
+    return HttpProblem(
+        400, "malformed-header", "If-None-Match of a write must be *", hint="with *, the call only creates"
+    )
 
 
-_CONTENT: JsonObject = {"type": "object", "description": "The document. Its model says which fields it has."}
+_CONTENT: JsonObject = {"type": "object", "description": "The document. Its model defines the fields."}
 _PATH = "/v1/models/{model}/documents/{id}"
 _ABOUT = (BRANCH, REASON, WORM_REASON)
 ROUTES = (
@@ -213,18 +219,18 @@ ROUTES = (
         "GET",
         _PATH,
         get_document,
-        "One document, as it is stored now",
+        "Read one document as it is stored now",
         parameters=(BRANCH, IF_MATCH, IF_NONE_MATCH),
         answer=DOCUMENT,
         problems=(303, 304, 404, 412),
-        description="303: it is larger than a function may return. The location has the document alone, for a minute.",
+        description="303: the document is larger than a function may return. `Location` serves it for one minute.",
         tag="documents",
     ),
     Route(
         "POST",
         "/v1/models/{model}/documents",
         create_document,
-        "Store a new document; without an id it gets one",
+        "Create a document; without an id it gets one",
         scope="write",
         parameters=(*_ABOUT, IF_NONE_MATCH, IDEMPOTENCY_KEY),
         body={JSON: _CONTENT},

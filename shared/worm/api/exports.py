@@ -1,10 +1,10 @@
 """All rows of a model as a file: CSV, NDJSON, and where pyarrow is installed Parquet and Arrow.
 
-Rows are read in batches and sent as they come. CSV, Parquet and Arrow name all columns at their beginning: unless the
-caller selects some, rows wait in a temporary file until all are read. A function returns the whole at once, so it
-refuses what is larger than that may be.
+Rows are read in batches and streamed. CSV, Parquet and Arrow name all columns at the start: unless the caller selects
+some, rows go to a temporary file until all are read. A function returns everything at once, so it refuses larger
+results.
 
-A module of its own because it has the endpoints of one noun; `app.py` only lists such modules.
+A separate module, because it has the endpoints of one noun; `app.py` only lists such modules.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Batches = Iterable[Rows[DocumentDict]]
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What is written: rows in batches, the columns that are known before, and whether there are no others."""
+    """The export: rows in batches, the known columns, and whether there are no others."""
 
     definition: ModelDef
     columns: list[str]
@@ -54,10 +54,10 @@ def export_documents(call: Call) -> HttpAnswer:
     if kind not in MEDIA_TYPES:
         raise Invalid(f"must be one of {', '.join(MEDIA_TYPES)}, not {shown(kind)}", path="format")
     if kind in ("parquet", "arrow") and find_spec("pyarrow") is None:
-        hint = "install it: pip install 's3worm[arrow]'; csv and ndjson need nothing"
+        hint = "install it: pip install 's3worm[arrow]'; csv and ndjson work without it"
         raise HttpProblem(501, "not-installed", f"{kind} needs the package pyarrow", hint=hint)
     pieces = iter(_WRITERS[kind](_exported(call)))
-    first = next(pieces, b"")  # what is wrong with the request is found out before the answer begins
+    first = next(pieces, b"")  # errors in the request surface before the answer begins
     name = quote(f"{call.parameters['model']}.{kind}", safe="")
     headers = {"Content-Type": MEDIA_TYPES[kind], "Content-Disposition": f"attachment; filename*=UTF-8''{name}"}
     return HttpAnswer(200, headers, chain([first], pieces))
@@ -88,7 +88,7 @@ def _ndjson(exported: Exported) -> Iterator[bytes]:
 
 
 def _tables(exported: Exported, spool: IO[str]) -> Iterator[Any]:
-    """Arrow tables, all of the same columns; at least one."""
+    """Arrow tables with the same columns; at least one."""
     known: Iterable[Sequence[Mapping[str, JsonValue]]] = exported.batches
     columns = exported.columns
     if not exported.is_closed:
@@ -114,7 +114,7 @@ def _arrow(definition: ModelDef, columns: list[str], rows: Sequence[Mapping[str,
 
 
 def _written(make: Callable[[Any, Any], Any], exported: Exported) -> Iterator[bytes]:
-    """`make` gives a writer of tables, for a file and a schema."""
+    """`make` returns a table writer for a file and a schema."""
     from tempfile import TemporaryFile
 
     with TemporaryFile("w+", encoding="utf-8", newline="\n") as spool, TemporaryFile() as target:
@@ -148,9 +148,9 @@ ROUTES = (
         "GET",
         "/v1/models/{model}/export",
         export_documents,
-        "All documents that match, as a file",
+        "Export all documents that match, as a file",
         parameters=(
-            Parameter("format", "How they are written.", {"enum": list(MEDIA_TYPES), "default": "csv"}),
+            Parameter("format", "The file format.", {"enum": list(MEDIA_TYPES), "default": "csv"}),
             FILTER,
             SELECT,
             AT,

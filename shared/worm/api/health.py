@@ -1,9 +1,9 @@
-"""How the database is by HTTP: the check-up, what was rejected, what became of an upload, what it costs.
+"""The health of the database by HTTP: the checkup, rejected messages, what happened to an upload, costs.
 
-What only these endpoints need is imported when they are called: a function starts quicker. What is around the bucket on
-AWS is known where `WORM_STACK` names the stack, or `WORM_DLQ_URL` a dead-letter queue.
+Modules that only these endpoints need are imported when they are called, so that a function starts faster. The AWS
+resources around the bucket are known if `WORM_STACK` names the stack, or `WORM_DLQ_URL` a dead-letter queue.
 
-A module of its own because it has the endpoints of one noun; `app.py` only lists such modules.
+A separate module, because it has the endpoints of one noun; `app.py` only lists such modules.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 STATUS = {"healthy": "ok", "trouble": "degraded", "unknown": "unknown"}
 LETTERS_SHOWN = 1000
-NO_QUEUE = "name the stack in WORM_STACK, or the queue in WORM_DLQ_URL"
+NO_QUEUE = "set WORM_STACK to the name of the stack, or WORM_DLQ_URL to the queue"
 
 
 def show_health(call: Call) -> JsonObject:
@@ -57,7 +57,7 @@ def show_health(call: Call) -> JsonObject:
 
 
 def _freshness(call: Call) -> Iterator[HealthFinding]:
-    """When the table of each model changed last; one conditional GET for each."""
+    """When the table of each model last changed; one conditional GET for each."""
     from worm.deployment.checkup import HealthFinding, State
 
     for name, known in call.session.schema.models.items():
@@ -97,27 +97,27 @@ def redrive(call: Call) -> JsonObject:
     call.check_sees_all()
     wanted, queues = call.parameters["id"], _queues(call)
     if not queues:
-        raise HttpProblem(501, "no-queue", "no dead-letter queue is known", hint=NO_QUEUE)
+        raise HttpProblem(501, "no-queue", "no dead-letter queue is configured", hint=NO_QUEUE)
     for queue in queues:
         with queue.letters() as letters:
             for letter in letters:
                 if letter.id == wanted:
                     _check_may_redrive(call, letter)
                     return {"id": letter.id, "queue": letter.queue, "result": queue.redrive(letter)}
-    hint = "it may be redriven already; others who look at the queue hide it for a minute"
-    raise NotFound(f"there is no dead letter {shown(wanted)}", hint=hint)
+    hint = "it may already be redriven; while another reader has the message, the queue hides it for a minute"
+    raise NotFound(f"the dead letter {shown(wanted)} does not exist", hint=hint)
 
 
 def _check_may_redrive(call: Call, letter: Letter) -> None:
-    """The function starts no Spark jobs: they run under a role of their own, which an administrator passes on."""
+    """The function does not start Spark jobs: they run under their own role, which an administrator passes on."""
     if letter.is_of_job and not call.settings.is_local:
         command = f"worm dlq redrive spark --id {letter.id} --stack {os.environ.get('WORM_STACK') or 'STACK'}"
-        what = "the API does not start Spark jobs"
-        raise HttpProblem(501, "spark-job", what, hint=f"run `{command}` as somebody who may")
+        what = "the API cannot start Spark jobs"
+        raise HttpProblem(501, "spark-job", what, hint=f"run `{command}` with credentials that may")
 
 
 def _queues(call: Call) -> Sequence[DeadLetterQueue]:
-    """None without a bucket, or where nothing names a queue."""
+    """None without a bucket, or if no queue is configured."""
     from worm.deployment.aws import Aws
     from worm.deployment.dead_letters import DeadLetterQueue, queues_of
     from worm.deployment.stack import Stack
@@ -156,8 +156,8 @@ def explain(call: Call) -> JsonObject:
     call.check_sees_all()
     key = call.query.one("key")
     if not key:
-        raise Invalid("name the key of an object", path="key")
-    from worm.maintenance.why import explain_key  # it knows all kinds of keys, and few calls ask
+        raise Invalid("pass the key of an object", path="key")
+    from worm.maintenance.why import explain_key  # it is large, and few calls need it
 
     return explain_key(call.session, key, dead_letters=_letters(call)).shape()
 
@@ -215,7 +215,7 @@ def _number(call: Call, name: str, default: float, least: float = 0, most: float
     except ValueError:
         value = math.nan
     if not math.isfinite(value) or not least <= value <= most:
-        raise Invalid(f"must be a number from {least:g} to {most:g}, not {shown(text)}", path=name)
+        raise Invalid(f"must be a number between {least:g} and {most:g}, not {shown(text)}", path=name)
     return value
 
 
@@ -252,7 +252,7 @@ ROUTES = (
         "GET",
         "/v1/health",
         show_health,
-        "Whether everything works, and what to do where it does not",
+        "Check whether everything works, and what to do if not",
         answer={
             "type": "object",
             "required": ["status", "findings"],
@@ -269,7 +269,7 @@ ROUTES = (
         "GET",
         "/v1/rejected",
         list_rejected,
-        "What the workers could not process, and why; `available` false: no queue is known",
+        "List messages that the workers could not process, and why; `available` is false if no queue is configured",
         answer=items_of(_LETTER, available={"type": "boolean"}, more={"type": "integer"}),
         tag="health",
     ),
@@ -277,7 +277,7 @@ ROUTES = (
         "POST",
         "/v1/rejected/{id}/redrive",
         redrive,
-        "Have a dead letter processed again",
+        "Process a dead letter again",
         scope="admin",
         answer={"type": "object", "properties": {"id": TEXT, "queue": TEXT, "result": TEXT}},
         problems=(404, 501),
@@ -287,7 +287,7 @@ ROUTES = (
         "GET",
         "/v1/why",
         explain,
-        "What became of an upload, and what to do",
+        "Explain what happened to an upload, and what to do",
         parameters=(Parameter("key", "The key of an object.", is_required=True),),
         answer={"type": "object"},
         tag="health",
@@ -296,12 +296,15 @@ ROUTES = (
         "GET",
         "/v1/cost",
         estimate,
-        "What a deployment costs a month, by list prices",
+        "Estimate the monthly cost of a deployment, at list prices",
         parameters=(
-            *(Parameter(name, "As the option of `worm cost`.", {"type": "number", "minimum": 0}) for name in _NUMBERS),
-            Parameter("change", "What kind of changes.", {"enum": list[JsonValue](CHANGES)}),
-            Parameter("events", "Who tells capture of changes.", {"enum": ["eventbridge", "sqs"]}),
-            Parameter("address", "What brings calls of the API.", {"enum": ["function-url", "http-api"]}),
+            *(
+                Parameter(name, "Same as the option of `worm cost`.", {"type": "number", "minimum": 0})
+                for name in _NUMBERS
+            ),
+            Parameter("change", "Kind of changes.", {"enum": list[JsonValue](CHANGES)}),
+            Parameter("events", "How capture gets events.", {"enum": ["eventbridge", "sqs"]}),
+            Parameter("address", "What serves calls to the API.", {"enum": ["function-url", "http-api"]}),
         ),
         answer={"type": "object"},
         models="filtered",

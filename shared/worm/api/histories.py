@@ -1,6 +1,6 @@
 """The past by HTTP: entries of a document or of all, earlier states, differences, and going back.
 
-A module of its own because it has the endpoints of one noun; `app.py` only lists such modules.
+A separate module, because it has the endpoints of one noun; `app.py` only lists such modules.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LIMIT, LIMIT_MAX = 100, 1000
 
 
 def entry_shape(entry: OplogEntry) -> JsonObject:
-    """An entry as answers have it. `absent` says which nulls of `diff` mean that there is no such field."""
+    """An entry as it appears in answers. `absent` says which nulls of `diff` mean that the field is missing."""
     absent = {} if entry.absent is None else {"absent": cast(JsonValue, dict(entry.absent))}
     return {
         "seq": entry.seq,
@@ -57,7 +57,7 @@ def show_state(call: Call) -> JsonObject:
     """`GET …/{id}/at`"""
     seq, time = _seq(call, "seq"), call.query.one("time")
     if (seq is None) == (time is None):
-        raise Invalid("give seq or time, one of them", path="seq")
+        raise Invalid("pass either seq or time", path="seq")
     model, entity_id = call.model, call.parameters["id"]
     found = model.get_at(entity_id, seq=seq, time=time)
     if found is None:
@@ -70,7 +70,7 @@ def show_difference(call: Call) -> JsonObject:
     seqs = {name: _seq(call, name) for name in ("from", "to")}
     for name, seq in seqs.items():
         if seq is None:
-            raise Invalid("give the seqs of two entries", path=name)
+            raise Invalid("pass the seqs of two entries", path=name)
     found = call.model.diff_between(call.parameters["id"], cast(int, seqs["from"]), cast(int, seqs["to"]))
     changes: list[JsonValue] = [
         {
@@ -90,17 +90,19 @@ def roll_back(call: Call) -> HttpAnswer:
     model, entity_id, body = call.model, call.parameters["id"], call.json_object()
     unknown = sorted(body.keys() - {"toSeq", "time"})
     if unknown or len(body) != 1:
-        raise Invalid("give toSeq or time, one of them", path=unknown[0] if unknown else "toSeq")
+        raise Invalid("pass either toSeq or time", path=unknown[0] if unknown else "toSeq")
     if "time" in body:
         moment = body["time"]
         if not isinstance(moment, str):
-            raise Invalid(f"takes a time, not {shown(moment)}", path="time")
+            raise Invalid(f"must be a time, not {shown(moment)}", path="time")
         state = model.get_at(entity_id, time=moment)
         if state is None or state.seq is None:
-            raise Invalid(f"{model.name} '{entity_id}' was deleted then: there is nothing to go back to", path="time")
+            raise Invalid(
+                f"{model.name} '{entity_id}' was deleted at that time, so there is nothing to roll back to", path="time"
+            )
         seq = state.seq
     else:
-        seq = cast(int, body["toSeq"])  # the verb checks it
+        seq = cast(int, body["toSeq"])  # the SDK checks it
     return document_answer(
         under_condition(
             tags_of(call, "If-Match"),
@@ -151,11 +153,14 @@ ENTRY: dict[str, JsonValue] = {
     "ts": TEXT,
     "actor": NAME,
     "reason": NAME,
-    "diff": {"type": ["object", "null"], "description": "By field, the value before and after. Null: see `at`."},
+    "diff": {
+        "type": ["object", "null"],
+        "description": "For each field, the values before and after. If null, use `at`.",
+    },
     "metadata": {"type": "object"},
     "branch": NAME,
 }
-DAMAGES: JsonObject = {"type": "array", "items": {"type": "object"}, "description": "What could not be read."}
+DAMAGES: JsonObject = {"type": "array", "items": {"type": "object"}, "description": "Entries that could not be read."}
 
 
 def items_of(properties: JsonObject, **more: JsonValue) -> JsonObject:
@@ -164,9 +169,11 @@ def items_of(properties: JsonObject, **more: JsonValue) -> JsonObject:
     return {"type": "object", "required": ["items"], "properties": {"items": listed, **more}}
 
 
-LIMIT_PARAMETER = Parameter("limit", "At most so many.", {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX})
-CURSOR_PARAMETER = Parameter("cursor", "The `cursor` of the page before.")
-MODEL_PARAMETER = Parameter("model", "Only of this model; several may be given.", is_repeated=True)
+LIMIT_PARAMETER = Parameter(
+    "limit", "Maximum number of items.", {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX}
+)
+CURSOR_PARAMETER = Parameter("cursor", "The `cursor` of the previous page.")
+MODEL_PARAMETER = Parameter("model", "Only this model. May be repeated.", is_repeated=True)
 _PATH = "/v1/models/{model}/documents/{id}"
 _SEQ_PARAMETER = {
     name: Parameter(name, f"The seq of an entry: {name}.", SEQ, is_required=True) for name in ("from", "to")
@@ -176,8 +183,12 @@ ROUTES = (
         "GET",
         f"{_PATH}/history",
         list_entries,
-        "The history of a document, newest entry first",
-        parameters=(LIMIT_PARAMETER, Parameter("before", "Only entries before this seq: `cursor`.", SEQ), BRANCH),
+        "List the history of a document, newest entry first",
+        parameters=(
+            LIMIT_PARAMETER,
+            Parameter("before", "Only entries before this seq; use the `cursor` of the previous page.", SEQ),
+            BRANCH,
+        ),
         answer=items_of(ENTRY, cursor=NAME),
         problems=(404,),
         tag="history",
@@ -186,7 +197,7 @@ ROUTES = (
         "GET",
         f"{_PATH}/at",
         show_state,
-        "A document as it was after an entry, or at a time; null if it was deleted then",
+        "Read a document as it was after an entry, or at a time; null if it was deleted then",
         parameters=(Parameter("seq", "After this entry.", SEQ), Parameter("time", "At this time, ISO 8601."), BRANCH),
         answer={
             "type": "object",
@@ -203,7 +214,7 @@ ROUTES = (
         "GET",
         f"{_PATH}/diff",
         show_difference,
-        "What differs between two entries",
+        "Show the differences between two entries",
         parameters=(*_SEQ_PARAMETER.values(), BRANCH),
         answer={"type": "object", "properties": {"changes": {"type": "array", "items": {"type": "object"}}}},
         problems=(404,),
@@ -226,14 +237,14 @@ ROUTES = (
         "GET",
         "/v1/history",
         search,
-        "Entries of all documents, newest first",
+        "Search the entries of all documents, newest first",
         parameters=(
             MODEL_PARAMETER,
-            Parameter("actor", "Only of this author."),
-            Parameter("since", "Only from this time on, ISO 8601."),
-            Parameter("until", "Only up to this time, ISO 8601."),
-            Parameter("op", "Only of this kind.", {"enum": list[JsonValue](sorted(OPS))}),
-            Parameter("reason", "Only those whose reason has this text."),
+            Parameter("actor", "Only by this author."),
+            Parameter("since", "Only since this time, ISO 8601."),
+            Parameter("until", "Only until this time, ISO 8601."),
+            Parameter("op", "Only entries of this kind.", {"enum": list[JsonValue](sorted(OPS))}),
+            Parameter("reason", "Only entries whose reason contains this text."),
             LIMIT_PARAMETER,
             CURSOR_PARAMETER,
             BRANCH,

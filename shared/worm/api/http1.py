@@ -1,13 +1,13 @@
-"""HTTP/1.1 on a socket: requests from bytes, answers to bytes, everything bounded before it is read.
+"""HTTP/1.1 on a socket: requests from bytes, answers to bytes, with a limit on everything that is read.
 
 Strict, so that no two programs can read one stream of bytes differently: lines end in CRLF, a header has no space
 before its colon and no second line, `Content-Length` occurs once and is a number, `Transfer-Encoding` is refused (alone
-with 411 or 501, beside `Content-Length` with 400). A request that breaks a rule is `Refused`: it is answered, and the
-connection ends, because nobody can say where the next request begins.
+with 411 or 501, with `Content-Length` with 400). A request that breaks a rule is `Refused`: it gets an answer, and the
+connection ends, because the start of the next request is unknown.
 
-Time is bounded as well: a head and a body must arrive within their seconds, however slowly a client sends.
+Time is limited as well: head and body must arrive in time, however slowly a client sends.
 
-A module of its own because it knows bytes and sockets only, nothing of events and of the API.
+A separate module, because it only knows bytes and sockets, not events or the API.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ class RequestHead:
     is_persistent: bool = True
 
     def header(self, name: str) -> str | None:
-        """Its value; several with one name count as one, joined by commas."""
+        """The value of a header; several with the same name are joined by commas."""
         found = [value for known, value in self.headers if known == name]
         return ", ".join(found) if found else None
 
 
 class Refused(Exception):
-    """A request that is answered without asking the API. The connection ends with the answer."""
+    """A request that is answered without calling the API. The connection ends with the answer."""
 
     def __init__(self, status: int, detail: str, slug: str = "bad-request") -> None:
         super().__init__(detail)
@@ -81,16 +81,16 @@ class Closed(Exception):
 
 def parse_head(data: bytes) -> RequestHead:
     """The head of a request, without the empty line that ends it."""
-    first, *lines = data.decode("latin-1").split("\r\n")  # a line break of another kind fits no pattern below
+    first, *lines = data.decode("latin-1").split("\r\n")  # other line breaks match no pattern below
     method, target, version = _request_line(first)
     headers = tuple(_header(line) for line in lines)
     if len(headers) > HEADERS_MAX:
-        raise Refused(431, f"more than {HEADERS_MAX} headers", "headers-too-large")
+        raise Refused(431, f"the request has more than {HEADERS_MAX} headers", "headers-too-large")
     path, query, authority = _target(target)
     if authority is not None:
         headers = (*[one for one in headers if one[0] != "host"], ("host", authority))
     if sum(name == "host" for name, _ in headers) != 1:
-        raise Refused(400, "a request has exactly one Host header")
+        raise Refused(400, "a request must have exactly one Host header")
     tokens = {one.strip().lower() for name, value in headers if name == "connection" for one in value.split(",")}
     return RequestHead(method, path, query, headers, is_persistent=version == "HTTP/1.1" and "close" not in tokens)
 
@@ -100,14 +100,14 @@ def _request_line(line: str) -> tuple[str, str, str]:
     if len(parts) != 3 or not _METHOD.fullmatch(parts[0]) or not _TARGET.fullmatch(parts[1]):
         raise Refused(400, "the request line is not 'METHOD /path HTTP/1.1'")
     if not re.fullmatch(r"HTTP/[0-9]\.[0-9]", parts[2]):
-        raise Refused(400, "the request line names no version of HTTP")
+        raise Refused(400, "the request line has no HTTP version")
     if parts[2] not in ("HTTP/1.1", "HTTP/1.0"):
-        raise Refused(505, "only HTTP/1.1 is spoken here", "http-version")
+        raise Refused(505, "this server only supports HTTP/1.1", "http-version")
     return parts[0], parts[1], parts[2]
 
 
 def _target(target: str) -> tuple[str, str, str | None]:
-    """Path, query, and the host that an absolute target names, which then counts instead of the header."""
+    """Path, query, and the host of an absolute target, which replaces the header."""
     authority = None
     if not target.startswith("/"):
         with suppress(ValueError):
@@ -128,23 +128,25 @@ def _header(line: str) -> tuple[str, str]:
 
 
 def body_length(head: RequestHead, limits: Limits) -> int:
-    """How many bytes follow the head; refused before one of them is read."""
+    """How many bytes follow the head. A body that is too large is refused before it is read."""
     lengths = [value for name, value in head.headers if name == "content-length"]
     coding = head.header("transfer-encoding")
     if coding is not None and lengths:
-        raise Refused(400, "a request has Content-Length or Transfer-Encoding, not both")
+        raise Refused(400, "a request may have Content-Length or Transfer-Encoding, but not both")
     if coding is not None:
         if coding.strip().lower() == "chunked":
             raise Refused(411, "send the body with a Content-Length, not in chunks", "length-required")
-        raise Refused(501, "no Transfer-Encoding is known here", "transfer-encoding")
+        raise Refused(501, "this server does not support Transfer-Encoding", "transfer-encoding")
     if len(lengths) > 1 or any(not _LENGTH.fullmatch(one) for one in lengths):
-        raise Refused(400, "Content-Length is not one number")
+        raise Refused(400, "Content-Length must be one number")
     length = int(lengths[0]) if lengths else 0
     if length > limits.body_bytes_max:
-        raise Refused(413, f"the body has {length:,} bytes; at most {limits.body_bytes_max:,}", "body-too-large")
+        raise Refused(
+            413, f"the body has {length:,} bytes, and the limit is {limits.body_bytes_max:,}", "body-too-large"
+        )
     expected = head.header("expect")
     if expected is not None and expected.lower() != "100-continue":
-        raise Refused(417, "no such expectation is known here", "expectation-failed")
+        raise Refused(417, "this server does not support the Expect header", "expectation-failed")
     return length
 
 
@@ -158,7 +160,7 @@ class Wire:
         self._buffer = b""
 
     def read_head(self) -> RequestHead:
-        """The next request's. `Closed` where no other comes."""
+        """The head of the next request. `Closed` if there is none."""
         if not self._buffer:
             self._receive(self._clock.monotonic() + self._limits.idle_seconds, is_between=True)
         deadline = self._clock.monotonic() + self._limits.head_seconds
@@ -168,7 +170,9 @@ class Wire:
             if end >= 0:
                 break
             if len(self._buffer) >= HEAD_BYTES_MAX:
-                raise Refused(431, f"the head has more than {HEAD_BYTES_MAX:,} bytes", "headers-too-large")
+                raise Refused(
+                    431, f"the head of the request has more than {HEAD_BYTES_MAX:,} bytes", "headers-too-large"
+                )
             if _BARE_LF.search(self._buffer):
                 raise Refused(400, "a line of the request does not end in CRLF")
             self._receive(deadline)
@@ -210,7 +214,7 @@ class Wire:
     # --- answers
 
     def write(self, head: RequestHead | None, status: int, headers: Iterable[tuple[str, str]], body: bytes) -> None:
-        """A whole answer. `head` is the request's, None where that could not be read."""
+        """A whole answer. `head` is that of the request, None if it could not be read."""
         is_bare = head is not None and head.method == "HEAD"
         given = [one for one in headers if one[0].lower() != "content-length"]
         if status not in _NO_BODY and not is_bare:
@@ -221,10 +225,10 @@ class Wire:
     def write_stream(
         self, head: RequestHead, status: int, headers: Iterable[tuple[str, str]], body: Iterable[bytes]
     ) -> None:
-        """An answer whose length nobody knows yet, in chunks. One that breaks off has no last chunk, so the client sees
-        that it is not all."""
+        """An answer of unknown length, in chunks. If it is interrupted, the last chunk is missing, so the client knows
+        that it is incomplete."""
         given = [one for one in headers if one[0].lower() not in ("content-length", "transfer-encoding")]
-        if not head.is_persistent:  # also for HTTP/1.0, which knows no chunks: the end of the connection ends it
+        if not head.is_persistent:  # also for HTTP/1.0, which has no chunks: closing the connection ends the body
             self._send(_start(status, given, is_persistent=False))
             for piece in body if head.method != "HEAD" else ():
                 self._send(piece)
@@ -238,7 +242,7 @@ class Wire:
         self._send(b"0\r\n\r\n")
 
     def refuse(self, refused: Refused) -> None:
-        """Answer and let the client read it: with bytes unread, closing would throw the answer away."""
+        """Answer and let the client read it: closing with unread bytes would discard the answer."""
         problem = {
             "type": f"urn:worm:{refused.slug}",
             "title": HTTPStatus(refused.status).phrase,
@@ -273,11 +277,11 @@ class Wire:
 
 
 def _start(status: int, headers: Iterable[tuple[str, str]], *, is_persistent: bool) -> bytes:
-    """Status line and headers. A value with a line break would begin another header: there is none in ours."""
+    """Status line and headers. A value with a line break would start another header, so it is refused."""
     lines = [f"HTTP/1.1 {status} {_phrase(status)}"]
     for name, value in headers:
         if not _TOKEN.fullmatch(name) or not _VALUE.fullmatch(value):
-            raise ValueError(f"no header of an answer: {name!r}")
+            raise ValueError(f"not a valid header: {name!r}")
         lines.append(f"{name}: {value}")
     if not is_persistent:
         lines.append("Connection: close")
@@ -292,7 +296,7 @@ def _phrase(status: int) -> str:
 
 
 def lower_joined(headers: Iterable[tuple[str, str]]) -> Mapping[str, str]:
-    """Headers as Lambda hands them on: one value for each name."""
+    """Headers as Lambda passes them on: one value per name."""
     found: dict[str, str] = {}
     for name, value in headers:
         found[name] = f"{found[name]},{value}" if name in found else value

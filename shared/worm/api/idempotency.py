@@ -1,14 +1,14 @@
-"""`Idempotency-Key`: a caller who does not know whether a call arrived sends it again, and nothing happens twice.
+"""`Idempotency-Key`: a caller can repeat a call safely if it does not know whether the first one arrived.
 
-The first call with a key puts a record under `.worm.api/idempotency/`, by put-if-absent, before it does anything, and
-the answer into it afterwards. A later call of the same caller with the same key and content gets that answer. With
-other content it is refused: the key was meant for something else. While the first is at work, others get 409;
-if it never ended (its process was killed), nobody knows whether it took place, and that is what the answer says.
+The first call with a key stores a record under `.worm.api/idempotency/`, with put-if-absent, before it does anything,
+and adds the answer afterward. A later call of the same caller with the same key and content gets that answer. With
+different content it is refused. While the first call runs, others get 409. If it never ended (its process was killed),
+its outcome is unknown, and the answer says so.
 
-An answer by which nothing was decided (the store is out of reach) is not kept: the caller tries again with the same
-key. Records count for 24 hours. After that a lifecycle rule of the bucket removes them, or `worm prune`.
+An answer that decided nothing (the store is unreachable) is not kept: the caller can try again with the same key.
+Records are valid for 24 hours. After that a lifecycle rule of the bucket, or `worm prune`, removes them.
 
-A module of its own because endpoints know nothing of it.
+A separate module, because endpoints do not know about it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from worm.values import dataclass
 
 KEPT = timedelta(hours=24)
 AT_WORK = timedelta(seconds=90)
-"""Longer than a call may take."""
+"""Longer than any call may take."""
 KEY_CHARACTERS_MAX = 255
 RETRY_SECONDS = "2"
 REPLAYED = {"Idempotency-Replayed": "true"}
@@ -39,7 +39,7 @@ REPLAYED = {"Idempotency-Replayed": "true"}
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """What is known of the first call with a key. `answer` None: it has not ended."""
+    """The first call with a key. `answer` is None until it has ended."""
 
     content: str
     started_at: str
@@ -53,7 +53,7 @@ class CallRecord:
         shape = loads_own(body, key)
         content, started, answer = shape.get("content"), shape.get("startedAt"), shape.get("answer")
         if not isinstance(content, str) or not isinstance(started, str) or not isinstance(answer, dict | None):
-            raise Corrupt("not the record of a call", key=key, hint="it can be deleted")
+            raise Corrupt("this is not the record of a call", key=key, hint="you can delete it")
         return cls(content, started, answer)
 
     def age(self, now: datetime) -> timedelta:
@@ -61,12 +61,12 @@ class CallRecord:
 
 
 def answered_once(call: Call, work: Callable[[], HttpAnswer]) -> HttpAnswer:
-    """What the work answers, or answered the first time. Without a key, the work."""
+    """The answer of the work, or its first answer. Without a key, the work simply runs."""
     name = call.header("idempotency-key")
     if name is None:
         return work()
     if not 1 <= len(name) <= KEY_CHARACTERS_MAX or not name.isascii() or not name.isprintable():
-        hint = "take a random name for each call, such as a UUID"
+        hint = "use a random value for each call, such as a UUID"
         what = f"Idempotency-Key must have 1 to {KEY_CHARACTERS_MAX} printable ASCII characters"
         raise HttpProblem(400, "malformed-header", what, hint=hint)
     key = f"{ANSWERS_PREFIX}{_digest(call.identity.actor, name)}.json"
@@ -86,7 +86,7 @@ def answered_once(call: Call, work: Callable[[], HttpAnswer]) -> HttpAnswer:
 
 
 def _worked(store: Store, key: str, record: CallRecord, etag: str, work: Callable[[], HttpAnswer]) -> HttpAnswer:
-    """If the process is killed meanwhile, the record stays, and tells that nobody knows."""
+    """If the process is killed now, the record stays and shows that the outcome is unknown."""
     answer = work()
     if _is_undecided(answer):
         with suppress(Denied, Unavailable):  # as below: the record says "at work" for a while
@@ -99,38 +99,38 @@ def _worked(store: Store, key: str, record: CallRecord, etag: str, work: Callabl
         "body": base64.b64encode(body).decode(),
     }
     done = CallRecord(record.content, record.started_at, kept)
-    with suppress(Denied, Unavailable):  # then the record says "at work", which is safe; what is answered now is true
+    with suppress(Denied, Unavailable):  # the record then says that the call is running, which is safe
         store.put_if_match(key, dumps(done.shape()), etag)
     return answer
 
 
 def _is_undecided(answer: HttpAnswer) -> bool:
-    """May the same call be tried again as if it had never come?"""
+    """May the same call be repeated as if it had never arrived?"""
     return answer.status >= 500 and "Retry-After" in answer.headers
 
 
 def _known_answer(known: CallRecord, record: CallRecord, now: datetime) -> HttpAnswer:
     if known.content != record.content:
         what = "this Idempotency-Key was used for another call"
-        raise HttpProblem(422, "idempotency-key-reused", what, hint="take another key for each call")
+        raise HttpProblem(422, "idempotency-key-reused", what, hint="use a new key for each call")
     if known.answer is not None:
         answer = known.answer
         headers = {**cast("dict[str, str]", answer["headers"]), **REPLAYED}
         return HttpAnswer(cast(int, answer["status"]), headers, base64.b64decode(cast(str, answer["body"])))
     if known.age(now) < AT_WORK:
         raise _at_work()
-    what = "the first call with this Idempotency-Key did not end, and may have taken place"
-    hint = "look whether it did; if not, call with another key"
+    what = "the first call with this Idempotency-Key did not end, and its change may be stored"
+    hint = "check whether it is; if not, call again with a new key"
     raise HttpProblem(409, "idempotency-key-abandoned", what, hint=hint, mayHaveLanded=True)
 
 
 def _at_work() -> HttpProblem:
-    what = "the first call with this Idempotency-Key is still at work"
+    what = "the first call with this Idempotency-Key is still running"
     return HttpProblem(409, "idempotency-key-in-use", what, headers={"Retry-After": RETRY_SECONDS})
 
 
 def _content(call: Call) -> str:
-    """What makes two calls the same."""
+    """The parts that make two calls equal."""
     conditions = (call.header("if-match"), call.header("if-none-match"), call.reason)
     return _digest(call.method, call.path, repr(call.query.pairs), call.media_type, repr(conditions), call.body)
 

@@ -1,11 +1,11 @@
-"""Who calls, and what they may do."""
+"""The caller, and what it may do."""
 
 from __future__ import annotations
 
 from worm.values import dataclass
 
 SCOPES = ("read", "write", "admin")
-"""Each includes those before it."""
+"""Each includes the previous ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Identity:
     is_local: bool = False
 
     def may(self, scope: str) -> bool:
-        """Whether one of the scopes is this one, or includes it."""
+        """Does one of the scopes include this one?"""
         return any(one in self.scopes for one in SCOPES[SCOPES.index(scope) :])
 
     def sees(self, model: str) -> bool:
@@ -26,4 +26,4 @@ class Identity:
 
 
 EVERYTHING = Identity("local", frozenset(SCOPES), None, is_local=True)
-"""Who works on the own machine, without any credentials."""
+"""The local user, without any credentials."""

@@ -1,9 +1,9 @@
 """The JSON Schema (2020-12) of a model's documents.
 
-It says what the checks of `schema/fields.py` say, with one exception: JSON Schema calls 1.0 an integer. What JSON
-Schema has no word for is in `x-worm-type` (`datetime`, `ref`) and `x-worm-ref` (the model that is referred to).
+It matches the checks of `schema/fields.py`, with one exception: for JSON Schema, 1.0 is an integer. What JSON Schema
+cannot express is in `x-worm-type` (`datetime`, `ref`) and `x-worm-ref` (the referenced model).
 
-A module of its own because it knows nothing of HTTP.
+A separate module, because it knows nothing about HTTP.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _required(fields: dict[str, FieldDef]) -> list[JsonValue]:
 
 
 def _member(field: FieldDef) -> JsonObject:
-    """Of an object: what is not required may be null."""
+    """The schema of an object: optional members may be null."""
     schema = _value(field)
     if not field.required:
         if "enum" in schema:

@@ -1,4 +1,4 @@
-"""The API on this machine: a session, who may use it, and the server. `worm serve` and `worm dev` run it."""
+"""The API on this machine: a session, its credentials, and the server. `worm serve` and `worm dev` run it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ACTOR = "local"
 
 
 class LocalApi:
-    """Listens from the beginning; `serve` answers, or `with`, in a thread. The session is closed with it."""
+    """Listens from the start. `serve` answers requests; `with` does so in a thread. Closing it closes the session."""
 
     def __init__(
         self,
@@ -52,15 +52,15 @@ class LocalApi:
 
     @property
     def link(self) -> str:
-        """Opens the console. What follows the # stays in the browser: it is in no request and in no log."""
+        """The address of the console. The part after # stays in the browser: no request and no log contains it."""
         return f"{self.url}/#token={self.token}"
 
     def serve(self) -> None:
-        """Until `close`, or an interrupt."""
+        """Serves until `close`, or an interrupt."""
         self._server.serve()
 
     def close(self) -> None:
-        """Ends what is being answered, then folds what was written and lets go of the store."""
+        """Finishes open requests, then folds pending changes and releases the store."""
         self._server.close()
         self._api.close()
         self._session.close()
@@ -79,8 +79,8 @@ class LocalApi:
 
 
 def checked_token(token: str) -> str:
-    """A token that a header and an address can carry, and that nobody guesses at once."""
+    """A token that fits into a header and a URL, and that is hard to guess."""
     if len(token) < TOKEN_LENGTH_MIN or not _TOKEN.fullmatch(token):
-        hint = f"at least {TOKEN_LENGTH_MIN} letters, digits and . _ ~ + / -, or leave it out for a random one"
-        raise Invalid("the token is too short, or has characters that a header cannot carry", hint=hint)
+        hint = f"use at least {TOKEN_LENGTH_MIN} letters, digits and . _ ~ + / -, or leave it out for a random one"
+        raise Invalid("the token is too short, or has characters that are not allowed in a header", hint=hint)
     return token

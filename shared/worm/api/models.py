@@ -1,6 +1,6 @@
-"""What there is: the API itself, and the models of the schema with their tables.
+"""The API itself, and the models of the schema with their tables.
 
-A module of its own because it has the endpoints of one noun; `app.py` only lists such modules.
+A separate module, because it has the endpoints of one noun; `app.py` only lists such modules.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def show_model(call: Call) -> JsonObject:
 
 
 def _summary(call: Call, name: str) -> JsonObject:
-    """What the list of models says of one. It takes two requests at most, and one per file of a table that is spread
-    over `COUNT_REQUESTS_MAX` files at most."""
+    """The entry of a model in the list. It takes two requests at most, plus one per file of a table that is spread over
+    at most `COUNT_REQUESTS_MAX` files."""
     definition = call.session.schema.model(name)
     count, is_exact, table = _table(call, name)
     return {
@@ -69,9 +69,9 @@ def _summary(call: Call, name: str) -> JsonObject:
 
 
 def _table(call: Call, name: str) -> tuple[int | None, bool, JsonObject]:
-    """How many documents there are, as far as a table or a note of the last fold tells; whether that is exact; and the
-    state of the table: `ready`, `missing` (or damaged, or stale: queries read the documents), `none` (the model keeps
-    none)."""
+    """The number of documents, according to the table or to a note of the last fold; whether it is exact; and the
+    state of the table: `ready`, `missing` (or damaged, or stale: queries read the documents), `none` (the model
+    keeps none)."""
     model = call.session.model(name)
     with call.session.table_lock(name):
         try:
@@ -90,7 +90,7 @@ def _table(call: Call, name: str) -> tuple[int | None, bool, JsonObject]:
 
 
 def _count(view: TableView) -> tuple[int, bool]:
-    """A root counts its base. A delta may add rows, replace them or take them away, so the files tell."""
+    """A root has the count of its base. A delta may add, replace or remove rows, so its files must be read."""
     if view.deltas == 0:
         return view.count_hint, True
     return (view.count, True) if view.requests <= COUNT_REQUESTS_MAX else (view.count_hint, False)
@@ -106,8 +106,11 @@ _MODEL: JsonObject = {
         "softDelete": {"type": "boolean"},
         "space": {"type": ["string", "null"]},
         "indexes": {"type": "array", "items": {"type": "object"}},
-        "count": {"type": ["integer", "null"], "description": "How many documents it has; null: nothing tells."},
-        "isCountExact": {"type": "boolean", "description": "False: as of the last merge of the table's files."},
+        "count": {"type": ["integer", "null"], "description": "Number of documents; null if unknown."},
+        "isCountExact": {
+            "type": "boolean",
+            "description": "False: the count is as of the last merge of the table's files.",
+        },
         "table": {"type": "object"},
     },
 }
@@ -116,7 +119,7 @@ ROUTES = (
         "GET",
         "/v1",
         show_api,
-        "What this API is, and who you are",
+        "Describe this API and the caller",
         answer={"type": "object"},
         tag="models",
         models="filtered",
@@ -134,7 +137,7 @@ ROUTES = (
         "GET",
         "/v1/models/{model}",
         show_model,
-        "One model, with the JSON Schema of its documents",
+        "Describe one model, with the JSON Schema of its documents",
         answer=_MODEL,
         problems=(404,),
         tag="models",

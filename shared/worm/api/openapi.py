@@ -1,6 +1,6 @@
-"""The OpenAPI 3.1 description, made of the table of routes: what is not in a route is not in the API.
+"""The OpenAPI 3.1 description, generated from the table of routes: what is not in a route is not in the API.
 
-A module of its own because only callers of `/openapi.json` need it.
+A separate module, because only callers of `/openapi.json` need it.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ USUAL = (401, 403, 404, 405, 413, 500, 503)
 """Problems that every route may answer with."""
 PATH_TEXTS = {
     "model": "Name of a model.",
-    "id": "Id of a document, percent-encoded (`a/b` is `a%2Fb`); `_` is that of a model with a single document.",
+    "id": "Id of a document, percent-encoded (`a/b` is `a%2Fb`); `_` for a model with a single document.",
     "branch": "Name of a branch.",
 }
 PROBLEM: JsonObject = {
     "type": "object",
     "required": ["type", "title", "status", "detail"],
     "properties": {
-        "type": {"type": "string", "description": "`urn:worm:` and what is wrong, in a word or two."},
+        "type": {"type": "string", "description": "`urn:worm:` plus a short name of the problem."},
         "title": {"type": "string"},
         "status": {"type": "integer"},
-        "detail": {"type": "string", "description": "What is wrong with this call."},
+        "detail": {"type": "string", "description": "What went wrong in this call."},
         "hint": {"type": "string", "description": "What to do about it."},
-        "key": {"type": "string", "description": "The object that it is about."},
+        "key": {"type": "string", "description": "The key of the object in question."},
         "field": {"type": "string"},
-        "pointer": {"type": "string", "description": "Where in the body, as a JSON pointer."},
+        "pointer": {"type": "string", "description": "The place in the body, as a JSON pointer."},
         "holder": {"type": "string", "description": "The document that has the unique value."},
         "mayHaveLanded": {
             "type": "boolean",
-            "description": "The write may have taken place: look first.",
+            "description": "The write may have happened. Check before you try again.",
         },
-        "isStored": {"type": "boolean", "description": "The change is stored; what follows it failed."},
+        "isStored": {"type": "boolean", "description": "The change is stored, but a later step failed."},
         "plan": {"type": "object"},
         "requestId": {"type": "string"},
         "storeRequestId": {"type": "string"},
     },
 }
 HEADERS: JsonObject = {
-    "Worm-Requests": {"description": "How many requests the store got.", "schema": {"type": "integer"}},
-    "Worm-Usd": {"description": "What they cost, in US dollars.", "schema": {"type": "number"}},
+    "Worm-Requests": {"description": "Number of requests to the store.", "schema": {"type": "integer"}},
+    "Worm-Usd": {"description": "Their cost in US dollars.", "schema": {"type": "number"}},
 }
 
 

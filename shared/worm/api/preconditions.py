@@ -1,8 +1,8 @@
-"""`If-Match` and `If-None-Match` (RFC 9110): the only conditions of a write. A session's memory is none.
+"""`If-Match` and `If-None-Match` (RFC 9110): the only conditions of a write. The session's memory is not one.
 
-An ETag is the version of a document in quotes. A version that this library cannot have given matches nothing.
+An ETag is the version of a document in quotes. A version that this library did not issue matches nothing.
 
-A module of its own because several nouns have versions.
+A separate module, because several nouns have versions.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TAGS_MAX = 20
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """What a condition names: anything at all, or versions. `weak`: those that were marked as weak."""
+    """The versions in a condition, or any. `weak`: versions that were marked as weak."""
 
     is_any: bool = False
     versions: tuple[str, ...] = ()
@@ -35,9 +35,8 @@ class Tags:
 
 
 def version_of(document: DocumentDict) -> str | None:
-    """One text for one state, which versions of the SDK need not be: in a space the commit alone tells it, whether or
-    not the object that follows from it is known. None for a part of a document, or for one of the past: it cannot be
-    saved."""
+    """One text per state, unlike versions of the SDK: in a space only the commit counts, whether or not the object that
+    follows from it is known. None for a partial document, or for one of the past: it cannot be saved."""
     origin = document.provenance
     if origin is None or origin.partial or origin.as_of:
         return None
@@ -46,12 +45,12 @@ def version_of(document: DocumentDict) -> str | None:
 
 
 def etag_of(version: str) -> str:
-    """A strong ETag; what ETags cannot hold is percent-encoded."""
+    """A strong ETag; characters that ETags cannot contain are percent-encoded."""
     return f'"{quote(version, safe=_SAFE)}"'
 
 
 def tags_of(call: Call, header: str) -> Tags | None:
-    """None where the caller does not give it."""
+    """None if the caller does not send it."""
     text = call.header(header)
     if text is None:
         return None
@@ -61,15 +60,15 @@ def tags_of(call: Call, header: str) -> Tags | None:
     while at < len(text) or not text:
         found = _TAG.match(text, at)
         if found is None or len(strong) + len(weak) >= TAGS_MAX:
-            hint = 'an ETag is a version in double quotes: If-Match: "…", or *'
-            raise HttpProblem(400, "malformed-header", f"{header} {shown(text)} is not understood", hint=hint)
+            hint = 'send a version in double quotes: If-Match: "…", or *'
+            raise HttpProblem(400, "malformed-header", f"{header} {shown(text)} is not valid", hint=hint)
         (weak if found[1] else strong).append(unquote(found[2]))
         at = found.end()
     return Tags(versions=tuple(strong), weak=tuple(weak))
 
 
 def is_fresh(call: Call, version: str | None) -> bool:
-    """Has the caller this version already (`If-None-Match` of a GET)?"""
+    """Does the caller already have this version (`If-None-Match` of a GET)?"""
     tags = tags_of(call, "If-None-Match")
     return tags is not None and (tags.is_any or version in (*tags.versions, *tags.weak))
 
@@ -78,21 +77,21 @@ def check_is_one_of(call: Call, version: str | None) -> None:
     """`If-Match` of a GET."""
     tags = tags_of(call, "If-Match")
     if tags is not None and not tags.is_any and version not in tags.versions:
-        raise not_matching("the document is of another version")
+        raise not_matching("the document has a different version")
 
 
 def not_matching(what: str) -> HttpProblem:
-    return HttpProblem(412, "precondition-failed", what, hint="read it again, and apply your change to that")
+    return HttpProblem(412, "precondition-failed", what, hint="read it again, and apply your change to the new version")
 
 
 def under_condition(tags: Tags | None, change: Callable[[str | None], R]) -> R:
-    """Do it under the condition: `change` is called with the version that must be there, None for any. What is not
-    there matches nothing."""
+    """Runs `change` under the condition, with the version that must be stored, None for any. A missing document matches
+    nothing."""
     if tags is None:
         return change(None)
     versions: list[str | None] = [None] if tags.is_any else [one for one in tags.versions if _is_version(one)]
     if not versions:
-        raise not_matching("If-Match names no version that this API has given")
+        raise not_matching("If-Match has no version that this API issued")
     try:
         for version in versions[:-1]:
             try:

@@ -1,19 +1,19 @@
-"""What went wrong, as RFC 9457 says it: `application/problem+json`.
+"""Errors in the format of RFC 9457: `application/problem+json`.
 
 | Error | Status |
 |---|---|
-| `Invalid` | 422; 400 where the mistake is in the query or in the syntax of the body; 500 if it is in what is stored |
+| `Invalid` | 422; 400 if the mistake is in the query or in the syntax of the body; 500 if it is in stored data |
 | `UniqueViolation` | 409, with `field` and `holder` |
 | `NotFound` | 404 |
 | `Conflict` | 412 if the caller gave a precondition, else 409 |
 | `Denied` | 403 |
 | `Expired` | 410 |
-| `CommitStateUnknown` | 503, `mayHaveLanded`, without `Retry-After`: look before you try again |
+| `CommitStateUnknown` | 503, `mayHaveLanded`, without `Retry-After`: check before you try again |
 | `Unavailable`, `Fenced` | 503 with `Retry-After` |
 | `UnsafeStore` | 501 |
 | `Corrupt`, anything else | 500 |
 
-A problem that is no error of the library (a path that does not exist, a missing precondition) is a `HttpProblem`.
+A problem that is not an error of the library (a path that does not exist, a missing precondition) is a `HttpProblem`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ RETRY_SECONDS = "2"
 NO_HEADERS: Mapping[str, str] = {}
 MISTAKES_MAX = 100
 PYTHON = re.compile(r"[A-Za-z_]\w*\(|\bdb\.|\btx\.")
-"""A call of the SDK, which says nothing to a caller of the API."""
+"""A call of the SDK, which means nothing to a caller of the API."""
 _SEGMENT = re.compile(r'\["(?:[^"\\]|\\.)*"\]|\[[^\]"]*\]|[^.\[\]]+')
 
 
@@ -82,7 +82,7 @@ class HttpProblem(Exception):
 
 
 def hint_of(hint: str | None) -> str | None:
-    """A hint in the words of the API; none where there are only words for programs."""
+    """A hint for callers of the API; none if it is only for programs."""
     told = hint.http if isinstance(hint, Hint) else hint
     return None if told is None or PYTHON.search(told) else str(told)
 
@@ -100,11 +100,11 @@ KINDS: Mapping[type[WormError], tuple[int, str]] = {
     UnsafeStore: (501, "unsafe-store"),
     Corrupt: (500, "corrupt"),
 }
-"""By the first that fits."""
+"""The first match counts."""
 
 
 def problem_of(error: WormError, *, has_precondition: bool = False, invalid: int = 422) -> HttpProblem:
-    """`has_precondition`: the caller asked for a version. `invalid`: the status of `Invalid`."""
+    """`has_precondition`: the caller required a version. `invalid`: the status of `Invalid`."""
     status, slug = next((known for kind, known in KINDS.items() if isinstance(error, kind)), (500, "internal"))
     if isinstance(error, Invalid) and error.is_of_stored:
         status, slug = 500, "stored-document-invalid"
@@ -118,7 +118,7 @@ def problem_of(error: WormError, *, has_precondition: bool = False, invalid: int
 
 
 def _facts(error: WormError) -> JsonObject:
-    """The members that the kind of error has."""
+    """Further members for this kind of error."""
     facts: JsonObject = {"key": error.key}
     if isinstance(error, UniqueViolation):
         facts |= {"field": error.field, "holder": error.holder, "pointer": pointer_of(error.field)}
@@ -136,7 +136,7 @@ def _facts(error: WormError) -> JsonObject:
 
 
 def _place(path: str) -> JsonObject:
-    """Where a mistake is. `$` is the whole document."""
+    """The place of a mistake. `$` is the whole document."""
     return {"pointer": ""} if path in ("", "$") else {"field": path, "pointer": pointer_of(path)}
 
 

@@ -1,12 +1,12 @@
 """Queries: rows by filter, totals, counts, plans.
 
-The parameters of a GET and the members of a POST say the same. A filter in a parameter is a JSON object, or conditions
-as `worm table query --filter` takes them: `filter=status=active&filter=amount>100`.
+The parameters of a GET and the members of a POST mean the same. A filter in a parameter is a JSON object, or conditions
+as in `worm table query --filter`: `filter=status=active&filter=amount>100`.
 
-A query that would take too many requests is refused with its plan, unless the caller says `allowScan`. A page has at
-most 1,000 rows and about 4 MB; `cursor` goes on after it.
+A query that would take too many requests is refused with its plan, unless the caller passes `allowScan`. A page has at
+most 1,000 rows and about 4 MB; `cursor` continues after it.
 
-A module of its own because it has the endpoints of one noun; `app.py` only lists such modules.
+A separate module, because it has the endpoints of one noun; `app.py` only lists such modules.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ METRICS = frozenset({"count", "sum", "avg", "min", "max", "percentiles"})
 
 
 class Chosen(TypedDict):
-    """What `find_all` and `explain` are asked."""
+    """The arguments for `find_all` and `explain`."""
 
     filter: Mapping[str, JsonValue]
     sort: Sort | None
@@ -63,7 +63,7 @@ class Chosen(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class AskedRows:
-    """A question, from a GET or from a POST."""
+    """A query, from a GET or a POST."""
 
     filter: Mapping[str, JsonValue] = field(default_factory=dict)
     sort: Sort | None = None
@@ -89,11 +89,11 @@ class AskedRows:
         }
 
     def fields(self) -> set[str]:
-        """Every field that it names."""
+        """Every field in the query."""
         return Query.of(filter=self.filter, sort=self.sort, select=self.select).fields()
 
     def max_changed(self, most: int) -> int | None:
-        """Each document that changed since a moment takes a look-up."""
+        """Each document that changed since a moment takes one lookup."""
         return None if self.allow_scan else min(most, CHANGED_MAX)
 
 
@@ -101,7 +101,7 @@ class AskedRows:
 
 
 def asked_by_parameters(call: Call, definition: ModelDef) -> AskedRows:
-    """Of a GET."""
+    """From a GET."""
     query = call.query
     explain = query.one("explain")
     if explain not in (None, "true", "false", "analyze"):
@@ -123,7 +123,7 @@ def asked_by_parameters(call: Call, definition: ModelDef) -> AskedRows:
 
 
 def filter_of(definition: ModelDef, texts: list[str]) -> Mapping[str, JsonValue]:
-    """All must hold. A text that begins with a brace is a filter as JSON."""
+    """All must hold. Text that starts with a brace is a JSON filter."""
     chosen = parse_filter(definition, [text for text in texts if not text.lstrip().startswith("{")])
     for text in texts:
         if text.lstrip().startswith("{"):
@@ -140,7 +140,7 @@ def _json_filter(text: str) -> JsonObject:
 
 
 def filter_member(definition: ModelDef, body: JsonObject) -> Mapping[str, JsonValue]:
-    """That of a POST: an object, or text as a parameter has it, or a list of such."""
+    """The filter of a POST: an object, or text as in a parameter, or a list of these."""
     given = {} if body.get("filter") is None else body["filter"]
     texts = [given] if isinstance(given, str) else given
     if isinstance(texts, list) and any(texts) and all(isinstance(one, str) for one in texts):
@@ -151,7 +151,7 @@ def filter_member(definition: ModelDef, body: JsonObject) -> Mapping[str, JsonVa
 
 @contextmanager
 def spoken() -> Iterator[None]:
-    """Errors of the command's options, in the words of the API."""
+    """Turns errors about command options into errors about parameters."""
     try:
         yield
     except Invalid as mistake:
@@ -162,14 +162,14 @@ def spoken() -> Iterator[None]:
 
 
 def asked_by_members(definition: ModelDef, body: JsonObject) -> AskedRows:
-    """Of a POST. What the library itself checks is left to it."""
+    """From a POST. The library checks the rest."""
     check_members(body, MEMBERS)
     explain = body.get("explain")
     if explain not in (None, True, False, "true", "analyze"):
         raise Invalid(f"must be true or analyze, not {shown(explain)}", path="explain")
     cursor = body.get("cursor")
     if not isinstance(cursor, str | None):
-        raise Invalid(f"must be a text, not {shown(cursor)}", path="cursor")
+        raise Invalid(f"must be text, not {shown(cursor)}", path="cursor")
     return AskedRows(
         filter=filter_member(definition, body),
         sort=cast("Sort | None", body.get("sort")),
@@ -187,7 +187,7 @@ def asked_by_members(definition: ModelDef, body: JsonObject) -> AskedRows:
 def check_members(body: JsonObject, known: frozenset[str]) -> None:
     unknown = sorted(body.keys() - known)
     if unknown:
-        raise Invalid("is not known here", path=unknown[0], hint=f"known: {', '.join(sorted(known))}")
+        raise Invalid("is not a known member", path=unknown[0], hint=f"known: {', '.join(sorted(known))}")
 
 
 def names_of(body: JsonObject, name: str) -> list[str] | None:
@@ -215,12 +215,12 @@ def flag_of(body: JsonObject, name: str) -> bool:
 
 
 def model_of(call: Call, body: JsonObject) -> Model[DocumentDict]:
-    """That of the path, on the branch that the body or the query names."""
+    """The model in the path, on the branch of the body or the query."""
     branch = body.get("branch")
     if branch is None:
         return call.model
     if not isinstance(branch, str):
-        raise Invalid(f"must be a text, not {shown(branch)}", path="branch")
+        raise Invalid(f"must be text, not {shown(branch)}", path="branch")
     call.check_model(call.parameters["model"])
     return call.session.branch(branch).model(call.parameters["model"])
 
@@ -230,15 +230,15 @@ def model_of(call: Call, body: JsonObject) -> Model[DocumentDict]:
 
 @contextmanager
 def within(call: Call, *, allow_scan: bool) -> Iterator[None]:
-    """Inside, queries take no more requests than they may."""
+    """Limits the requests of queries inside the block."""
     try:
         with at_most(None if allow_scan else call.settings.max_requests):
             yield
     except TooExpensive as refused:
-        hint = "filter by an indexed field, ask for less, or say allowScan"
+        hint = "filter by an indexed field, ask for less, or pass allowScan=true"
         raise HttpProblem(400, "too-expensive", refused.message, hint=hint, plan=refused.plan.shape()) from None
     except Invalid as mistake:
-        if mistake.path == "max_changed":  # the name that it has in the SDK
+        if mistake.path == "max_changed":  # its name in the SDK
             what = mistake.message.removeprefix("max_changed: ").replace("max_changed is", "the limit is")
             mistake.message, mistake.path = what, None
         raise
@@ -274,13 +274,13 @@ def _rows_answer(call: Call, model: Model[DocumentDict], asked: AskedRows) -> Ht
 
 
 def noted(call: Call, model: str, shape: dict[str, Any], fields: Iterable[str]) -> dict[str, Any]:
-    """The answer, with `notes` on fields that no schema declares, which may be mistyped."""
+    """The answer, with `notes` about undeclared fields, which may be typos."""
     notes = undeclared_notes(call.session.schema.model(model), sorted(fields))
     return {**shape, "notes": notes} if notes else shape
 
 
 def _page(model: Model[DocumentDict], chosen: Chosen) -> tuple[Rows[DocumentDict], list[orjson.Fragment]]:
-    """The rows, and each as JSON. Where they are too large for one page, the query is asked for fewer."""
+    """The rows, and each as JSON. If they are too large for one page, the query is repeated for fewer."""
     while True:
         rows = model.find_all(**chosen)
         items = [orjson.dumps(shape_of(row)) for row in rows]
@@ -291,13 +291,13 @@ def _page(model: Model[DocumentDict], chosen: Chosen) -> tuple[Rows[DocumentDict
 
 
 def _analyzed(plan: Plan, explained: Plan, actual: Actual) -> Plan:
-    """What it took, beside the estimate for the strategy that was taken."""
+    """The actual cost, next to the estimate for the chosen strategy."""
     is_same = plan.strategy == explained.strategy
     return replace(plan, estimate=explained.estimate if is_same else plan.estimate, actual=actual)
 
 
 def check_populated(call: Call, name: str, populate: Sequence[str] | None) -> None:
-    """What a reference names may be of a model that the caller may not see."""
+    """A reference may lead to a model that the caller may not see."""
     definition = call.session.schema.model(name)
     for one in populated_fields(definition, None if populate is None else list(populate)):
         call.check_model(referred_model(definition.fields[one]))
@@ -323,7 +323,7 @@ def aggregate_documents(call: Call) -> JsonValue:
     check_members(metrics, METRICS)
     groups, allow_scan = names_of(body, "groupBy"), flag_of(body, "allowScan")
     if groups is None and not body.keys().isdisjoint({"sort", "limit", "having"}):
-        raise Invalid("sort, limit and having are for groups", path="groupBy", hint='{"groupBy": ["status"], …}')
+        raise Invalid("sort, limit and having need groupBy", path="groupBy", hint='{"groupBy": ["status"], …}')
     given: dict[str, Any] = {**metrics, "count": flag_of(metrics, "count")}
     model = model_of(call, body)
     given |= {"having": body.get("having"), "group_by": groups}
@@ -351,29 +351,31 @@ FILTER = Parameter(
     'Conditions such as `status=active,amount>100`, or a filter as JSON: `{"status": "active"}`.',
     is_repeated=True,
 )
-SORT = Parameter("sort", "Fields with commas; `-` before one reverses it: `-score,name`.")
-SELECT = Parameter("select", "Only these fields, with commas; the id is always there.")
+SORT = Parameter("sort", "Fields separated by commas; a leading `-` sorts in descending order: `-score,name`.")
+SELECT = Parameter("select", "Only these fields, separated by commas; the id is always included.")
 LIMITED = Parameter(
-    "limit", "Rows of a page.", {"type": "integer", "minimum": 1, "maximum": PAGE_ROWS_MAX, "default": LIMIT}
+    "limit",
+    "Maximum number of rows per page.",
+    {"type": "integer", "minimum": 1, "maximum": PAGE_ROWS_MAX, "default": LIMIT},
 )
 EXPLAIN = Parameter(
     "explain",
-    "`true`: the plan instead of rows; `analyze`: rows and plan.",
+    "`true` returns the plan instead of rows; `analyze` returns rows and plan.",
     {"enum": ["true", "false", "analyze"]},
 )
-AT = Parameter("at", "As it was at a time, or at a commit of the model's space.")
+AT = Parameter("at", "The state at a time, or at a commit of the model's space.")
 ALLOW_SCAN = Parameter("allowScan", "Allow any number of requests.", {"type": "boolean"})
-_PLAN: JsonObject = {"type": "object", "description": "Strategy, reason, and what it costs."}
+_PLAN: JsonObject = {"type": "object", "description": "Strategy, reason and cost."}
 _NOTES: JsonObject = {
     "type": "array",
     "items": {"type": "string"},
-    "description": "What may be a mistake: fields that the schema does not declare.",
+    "description": "Possible mistakes: fields that the schema does not declare.",
 }
 _LIST: JsonObject = {
     "type": "object",
     "properties": {
         "items": {"type": "array", "items": DOCUMENT},
-        "cursor": {"type": ["string", "null"], "description": "Where the next page begins; null: this was the last."},
+        "cursor": {"type": ["string", "null"], "description": "The start of the next page; null on the last page."},
         "count": {"type": "integer"},
         "plan": _PLAN,
         "notes": _NOTES,
@@ -429,23 +431,23 @@ ROUTES = (
         "GET",
         "/v1/models/{model}/documents",
         list_documents,
-        "Documents that match, a page at a time",
+        "Query documents, one page at a time",
         parameters=(
             FILTER,
             SORT,
             SELECT,
-            Parameter("populate", "Fields whose references are replaced by the documents that they name."),
+            Parameter("populate", "Reference fields to replace by the referenced documents."),
             Parameter(
                 "limit",
-                "Rows of a page.",
+                "Maximum number of rows per page.",
                 {"type": "integer", "minimum": 1, "maximum": PAGE_ROWS_MAX, "default": LIMIT},
             ),
-            Parameter("cursor", "Where the page begins: that of the page before."),
+            Parameter("cursor", "The `cursor` of the previous page."),
             AT,
             BRANCH,
             EXPLAIN,
             ALLOW_SCAN,
-            Parameter("count", "Also count all that match.", {"type": "boolean"}),
+            Parameter("count", "Also count all documents that match.", {"type": "boolean"}),
         ),
         answer=_LIST,
         problems=(400, 404),
@@ -455,7 +457,7 @@ ROUTES = (
         "POST",
         "/v1/models/{model}/query",
         query_documents,
-        "The same with a body",
+        "Query documents with a JSON body",
         parameters=(BRANCH,),
         body={JSON: _QUESTION},
         answer=_LIST,
@@ -467,7 +469,7 @@ ROUTES = (
         "GET",
         "/v1/models/{model}/count",
         count_documents,
-        "How many match",
+        "Count documents",
         parameters=(FILTER, AT, BRANCH, ALLOW_SCAN),
         answer={"type": "object", "properties": {"count": {"type": "integer"}}},
         problems=(400, 404),
@@ -477,7 +479,7 @@ ROUTES = (
         "POST",
         "/v1/models/{model}/aggregate",
         aggregate_documents,
-        "Sums, averages, extremes and percentiles, whole or by group",
+        "Compute sums, averages, minimums, maximums and percentiles, overall or by group",
         parameters=(BRANCH,),
         body={JSON: _TOTALS},
         answer={"type": "object", "description": "Totals by name, or `groups`: a list of them, each with its `key`."},

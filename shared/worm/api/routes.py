@@ -1,11 +1,11 @@
-"""Routes, and how a call finds its own: Powertools' resolver, made safe for threads.
+"""Routes, and finding the route of a call: Powertools' resolver, made thread-safe.
 
-A module of endpoints has a tuple `ROUTES`; `app.py` names the modules. The OpenAPI description is made of the same
-routes, so each says what it takes and gives.
+A module of endpoints has a tuple `ROUTES`; `app.py` names the modules. The OpenAPI description is generated from the
+same routes, so each declares its input and output.
 
-Powertools keeps the event that it works on in an attribute of the *class*, where two threads overwrite each other's,
-and wraps a route at its first call, which two threads would do twice. Here each call resolves on a shallow copy of the
-resolver, which keeps its event to itself, and all routes are wrapped at the start. Endpoints never see Powertools.
+Powertools keeps the current event in an attribute of the *class*, where two threads overwrite each other's, and wraps a
+route at its first call, which two threads would do twice. Here each call resolves on a shallow copy of the resolver
+with its own event, and all routes are wrapped at startup. Endpoints never see Powertools.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from worm.values import dataclass
 
 Scope = Literal["public", "read", "write", "admin"]
 Models = Literal["named", "filtered", "all"]
-"""How a caller who may see some models only is held to them. `named`: the path names the model. `filtered`: the
-endpoint leaves out what the caller may not see (`Identity.sees`). `all`: nothing for such a caller."""
+"""How a caller who may see only some models is limited to them. `named`: the path names the model. `filtered`: the
+endpoint leaves out what the caller may not see (`Identity.sees`). `all`: such a caller is refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One of the query or of the headers. `schema` is its JSON Schema."""
+    """A query parameter or a header. `schema` is its JSON Schema."""
 
     name: str
     description: str
@@ -49,12 +49,12 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`path` has parameters in braces: `/v1/models/{model}/documents/{id}`; `{rest}` is all that follows. A GET also
-    answers HEAD.
+    """`path` has parameters in braces: `/v1/models/{model}/documents/{id}`; `{rest}` is everything that follows. A GET
+    also answers HEAD.
 
-    `invalid` is the status of `Invalid`: 400 where all that a caller says is a question, 422 where it is content; None:
-    by the method. `body`: the JSON Schema of the body by media type. `answer`: that of the answer with `status`;
-    `media_types` where it is no JSON.
+    `invalid` is the status of `Invalid`: 400 if the call only asks, 422 if it sends content; None: by the method.
+    `body`: the JSON Schema of the body by media type. `answer`: the schema of the answer with `status`; `media_types`
+    if it is not JSON.
     """
 
     method: str
@@ -72,11 +72,11 @@ class Route:
     description: str = ""
     tag: str = ""
     models: Models | None = None
-    """None: `named` where the path has a `{model}`, else `all`."""
+    """None: `named` if the path has a `{model}`, else `all`."""
     is_idempotent: bool = False
-    """Whether an `Idempotency-Key` makes the second of two equal calls answer as the first."""
+    """Does the route support `Idempotency-Key`? Then the second of two equal calls gets the answer of the first."""
     is_described: bool = True
-    """Whether `/openapi.json` has it: files of the console are no part of the API."""
+    """Is it in `/openapi.json`? Files of the console are not part of the API."""
 
     @property
     def names(self) -> list[str]:
@@ -91,7 +91,7 @@ class Route:
         return (self.method, "HEAD") if self.method == "GET" else (self.method,)
 
     def check_parameters(self, names: set[str]) -> None:
-        """Refuses what the route does not know: nobody should take an answer for that to another question."""
+        """Refuses unknown parameters, so that a typo does not silently change the question."""
         known = {one.name for one in self.parameters if one.place == "query"}
         unknown = sorted(names - known) if self.is_described else []
         if unknown:
@@ -102,20 +102,23 @@ class Route:
         return self.invalid or (400 if self.method == "GET" else 422)
 
 
-# What several routes have in common
+# Shared by several routes
 
-BRANCH = Parameter("branch", "Work on this branch; only models in a space have branches.")
-REASON = Parameter("reason", "Why; goes into the history.")
-WORM_REASON = Parameter("Worm-Reason", "Why, percent-encoded; goes before the parameter `reason`.", place="header")
-IF_MATCH = Parameter("If-Match", "The version that must be there, in quotes, or `*` for any.", place="header")
+BRANCH = Parameter("branch", "Use this branch; only models in a space have branches.")
+REASON = Parameter("reason", "The reason for the change, kept in the history.")
+WORM_REASON = Parameter(
+    "Worm-Reason", "The reason, percent-encoded; takes precedence over the parameter `reason`.", place="header"
+)
+IF_MATCH = Parameter("If-Match", "The required version, in quotes, or `*` for any.", place="header")
 IF_NONE_MATCH = Parameter(
     "If-None-Match",
-    "Of a GET: the version that you have, for 304. Of a write `*`: nothing must be there.",
+    "For a GET: the version that you have, to get 304. For a write: `*` means that the document must not exist.",
     place="header",
 )
 IDEMPOTENCY_KEY = Parameter(
     "Idempotency-Key",
-    "Any name of this call. For 24 hours an equal call with the same name gets the same answer and changes nothing.",
+    "A random name for this call. For 24 hours an equal call with the same "
+    "name gets the same answer and changes nothing.",
     {"type": "string", "minLength": 1, "maxLength": 255},
     place="header",
 )
@@ -124,8 +127,11 @@ DOCUMENT: JsonObject = {
     "required": ["id", "version", "seq", "document"],
     "properties": {
         "id": {"type": "string"},
-        "version": {"type": ["string", "null"], "description": "For If-Match. Null: it cannot be saved as it is."},
-        "seq": {"type": ["integer", "null"], "description": "Its entry in the history, where that is known."},
+        "version": {
+            "type": ["string", "null"],
+            "description": "For If-Match. Null if the document cannot be saved as it is.",
+        },
+        "seq": {"type": ["integer", "null"], "description": "Its entry in the history, if known."},
         "document": {"type": "object"},
     },
 }
@@ -135,7 +141,7 @@ Deliver = Callable[["Route", Mapping[str, str]], HttpAnswer]
 
 
 class _Resolver(LambdaFunctionUrlResolver):
-    """See above. `event` and `deliver` belong to one call; `answer` is what came out."""
+    """See above. `event` and `deliver` belong to one call; `answer` is the result."""
 
     table: RouteTable
     deliver: Deliver
@@ -152,14 +158,14 @@ class _Resolver(LambdaFunctionUrlResolver):
 
     @staticmethod
     def _compile_regex(rule: str, base_regex: str = r"{}\Z") -> re.Pattern[str]:
-        """A parameter is a whole segment, whatever it holds; Powertools knows fewer characters, and takes a path that
-        ends in a line break."""
+        """A parameter is a whole segment, with any characters. Powertools allows fewer, and accepts a path that ends in
+        a line break."""
         pattern = re.sub(r"<(\w+)>", r"(?P<\1>[^/]+)", rule).replace("(?P<rest>[^/]+)", "(?P<rest>.+)")
         return re.compile(base_regex.format(pattern))
 
 
 class RouteTable:
-    """Finds the route of an event and has it answered."""
+    """Finds the route of an event and answers it."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
         self.routes = tuple(routes)
@@ -179,7 +185,7 @@ class RouteTable:
             made._build_middleware_stack(self._resolver._router_middlewares, self._resolver)
 
     def resolve(self, event: Event, context: Any, deliver: Deliver) -> HttpAnswer:
-        """What `deliver` answers for the route of the event. `HttpProblem` where there is none."""
+        """The answer of `deliver` for the route of the event. `HttpProblem` if there is no route."""
         mine = copy.copy(self._resolver)
         mine.context, mine.processed_stack_frames = {}, []
         mine.deliver = deliver
@@ -191,20 +197,21 @@ class RouteTable:
         return self._routes.get(id(made))
 
     def unknown(self, method: str, path: str) -> HttpProblem:
-        """404, or 405 where only the method is wrong."""
+        """404, or 405 if only the method is wrong."""
         everywhere = (*self._resolver._static_routes, *self._resolver._dynamic_routes)
         allowed = sorted({one.method for one in everywhere if one.rule.match(path)})
         if not allowed:
             return HttpProblem(
-                404, "no-such-path", f"there is nothing at {shown(path)}", hint="GET /openapi.json lists all paths"
+                404, "no-such-path", f"the path {shown(path)} does not exist", hint="GET /openapi.json lists all paths"
             )
-        what = f"{shown(method)} is not possible here"
+        what = f"{shown(method)} is not allowed on this path"
         methods = ", ".join(allowed)
         return HttpProblem(405, "method-not-allowed", what, hint=f"possible: {methods}", headers={"Allow": methods})
 
 
 def _deliver(app: _Resolver, next_middleware: Any) -> Response[str]:
-    """Powertools' middleware; it goes no further. (A plain function: of a method it would read the types each time.)"""
+    """Powertools' middleware; it ends the chain. (A plain function, because Powertools reads the types of a method on
+    every call.)"""
     path, event = app.context["_path"], app.current_event
     route = app.table.found(app.context["_route"])
     if route is None:

@@ -1,13 +1,13 @@
-"""`worm serve`: an HTTP server on loopback that hands every request to the API as Lambda would, as a payload 2.0 event.
+"""`worm serve`: an HTTP server on loopback that passes every request to the API like Lambda, as a payload 2.0 event.
 
-What Lambda's Function URL does for the deployed API happens here: requests are bounded and parsed (`worm.api.http1`),
-and the answer's dictionary becomes bytes. Two checks are for browsers, which reach loopback for whoever's page they
-show: `Host` must be a name of this machine, so that no other name can be bound to it (DNS rebinding), and a write must
-not come from the page of somebody else (`Origin`). Who calls is decided by the API, from the token.
+This does what Lambda's Function URL does for the deployed API: it limits and parses requests (`worm.api.http1`), and
+turns the answer's dictionary into bytes. Two checks are for browsers, in which any page can reach loopback: `Host` must
+be a name of this machine, so that no other name can be bound to it (DNS rebinding), and a write must not come from a
+foreign page (`Origin`). The API identifies the caller by the token.
 
 Each connection has a thread; beyond `connections_max` a client gets 503.
 
-A module of its own because it serves whatever answers events, with any session or none.
+A separate module, because it can serve any handler of events, with or without a session.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _BUSY = (
 
 
 class Answering(Protocol):
-    """What answers events: the API."""
+    """Answers events: the API."""
 
     def answer(self, event: dict[str, Any], context: Any) -> HttpAnswer: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What Lambda tells a function about its invocation."""
+    """What Lambda says to a function about its invocation."""
 
     aws_request_id: str
     function_name: str = "worm-serve"
@@ -62,7 +62,7 @@ class Context:
 
 
 class Server:
-    """Listens from the beginning; `serve` answers until `close`."""
+    """Listens from the start; `serve` answers until `close`."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Server:
             except OSError as error:
                 if self._closing.is_set() or error.errno == errno.EBADF:
                     return
-                self._clock.sleep(0.05)  # too many open files, or a client that is gone already
+                self._clock.sleep(0.05)  # too many open files, or a client that is already gone
                 continue
             if self._slots.acquire(blocking=False):
                 self._begin(connection, str(address[0]))
@@ -112,7 +112,7 @@ class Server:
                 _turn_away(connection)
 
     def _begin(self, connection: socket.socket, client: str) -> None:
-        # Without it, an answer in two pieces waits for the client's acknowledgement of the first.
+        # Without it, an answer in two pieces waits until the client has acknowledged the first.
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         thread = threading.Thread(target=self._converse, args=(connection, client), name="worm-serve", daemon=True)
         with self._lock:
@@ -120,7 +120,7 @@ class Server:
         thread.start()
 
     def close(self) -> None:
-        """No new requests; those that are being answered have a few seconds."""
+        """Accepts no new requests; open ones have a few seconds."""
         self._closing.set()
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -154,7 +154,7 @@ class Server:
             self._slots.release()
 
     def _exchange(self, wire: Wire, connection: socket.socket, client: str) -> bool:
-        """One request and its answer; whether another may follow."""
+        """One request and its answer; returns whether another may follow."""
         try:
             head = wire.read_head()
             with self._lock:
@@ -176,7 +176,7 @@ class Server:
             raise Refused(421, "the Host header does not name this machine", "misdirected-request")
         origin = head.header("origin")
         if head.method not in READING and origin is not None and origin.lower() not in self._origins:
-            raise Refused(403, "pages of another origin may not write", "foreign-origin")
+            raise Refused(403, "pages of another origin must not write", "foreign-origin")
 
     def _answer(self, wire: Wire, head: RequestHead, event: dict[str, Any]) -> None:
         request_id = event["requestContext"]["requestId"]
@@ -189,7 +189,7 @@ class Server:
             raise
         except Exception:  # noqa: BLE001 - a defect; the other requests go on
             _log.exception("the request %s failed", request_id)
-            wire.refuse(Refused(500, f"the request {request_id} failed; the log of `worm serve` says why", "defect"))
+            wire.refuse(Refused(500, f"the request {request_id} failed; see the log of `worm serve`", "defect"))
             raise Closed from None
         self._stream(wire, head, answer, answer.body)
 
@@ -200,7 +200,7 @@ class Server:
             raise
         except Exception:  # noqa: BLE001 - whatever the source of the answer raises: the status is sent already
             if not self._closing.is_set():
-                _log.exception("an answer broke off")
+                _log.exception("an answer was interrupted")
             raise Closed from None
         finally:
             close = getattr(body, "close", None)
@@ -215,7 +215,7 @@ class Server:
 
 
 def event_of(head: RequestHead, body: bytes, *, client: str, request_id: str, now: datetime) -> dict[str, Any]:
-    """The request as a Function URL would give it to a function (payload format 2.0)."""
+    """The request as a Function URL would pass it to a function (payload format 2.0)."""
     headers = dict(lower_joined(head.headers))
     cookies = [one.strip() for one in headers.pop("cookie", "").split(";") if one.strip()]
     host = headers.get("host", "")
@@ -263,7 +263,7 @@ def _fields(query: str) -> list[tuple[str, str]]:
 
 
 def _text(content_type: str, body: bytes) -> str | None:
-    """The body as text where its type says that it is; None for bytes."""
+    """The body as text if its media type is text; None for bytes."""
     kind = content_type.partition(";")[0].strip().lower()
     if not (kind.startswith("text/") or kind == "application/json" or kind.endswith("+json")):
         return None
@@ -280,14 +280,14 @@ def _listening(host: str, port: int) -> socket.socket:
     except ValueError:
         is_loopback = False
     if not is_loopback:
-        hint = "127.0.0.1, localhost or ::1; to serve others, deploy the API (docs/operations.md)"
-        raise Invalid(f"{host} is not an address of this machine alone", hint=hint)
+        hint = "use 127.0.0.1, localhost or ::1; to serve others, deploy the API (docs/operations.md)"
+        raise Invalid(f"{host} is not a loopback address", hint=hint)
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         return socket.create_server((address, port), family=family, backlog=128)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            hint = "choose another --port, or leave it out for one that is free"
+            hint = "choose another --port, or leave it out to use a free one"
             raise Unavailable(f"port {port} of {host} is in use", hint=hint) from error
         raise Unavailable(f"cannot listen on port {port} of {host}: {error.strerror or error}") from error
 
@@ -298,7 +298,7 @@ def _names(host: str) -> list[str]:
 
 
 def _turn_away(connection: socket.socket) -> None:
-    """What has arrived is read first: with bytes unread, closing would throw the answer away."""
+    """Pending bytes are read first: closing with unread bytes would discard the answer."""
     with suppress(OSError):
         connection.settimeout(TURN_AWAY_SECONDS)
         connection.sendall(_BUSY)

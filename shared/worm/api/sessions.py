@@ -1,10 +1,10 @@
 """The session that all calls of a process share, and how it follows the pushed schema.
 
-A warm process lives for hours, and somebody may push another schema meanwhile. At most every few seconds a call asks
-for it by a conditional GET. If it changed, a session with the new one takes the place of the old one, which is closed
-when its last call has ended. A call whose answer is sent piece by piece ends with the last piece.
+A warm process lives for hours, and somebody may push a new schema in the meantime. At most every few seconds a call
+checks for one with a conditional GET. If it changed, a session with the new schema replaces the old one, which is
+closed when its last call has ended. A call with a streamed answer ends with the last piece.
 
-A module of its own because it has no notion of HTTP.
+A separate module, because it knows nothing about HTTP.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SessionLease:
         return self._opened.session
 
     def is_outdated(self) -> bool:
-        """Has another session taken its place? For calls that last; looks for a new schema, as every call does."""
+        """Has another session replaced it? For long calls; checks for a new schema, as every call does."""
         self._shared.refresh()
         return self._opened.is_replaced
 
@@ -61,7 +61,7 @@ class SessionLease:
 
 
 class SharedSession:
-    """`open_session` is called by the first call. What it returns belongs to this object from then on."""
+    """The first call runs `open_session`. This object then owns the session."""
 
     def __init__(self, open_session: Callable[[], Worm]) -> None:
         self._open_session = open_session
@@ -90,7 +90,8 @@ class SharedSession:
             _close(opened.session)
 
     def close(self) -> None:
-        """Also what calls still use: the process ends. Who goes on nevertheless closes it once more."""
+        """Closes even sessions in use, because the process ends. A call that continues anyway closes its session
+        again."""
         with self._lock:
             opened = [*self._left, *([] if self._current is None else [self._current])]
             self._current, self._left = None, []
@@ -106,7 +107,7 @@ class SharedSession:
         return self._current
 
     def refresh(self) -> None:
-        """One call asks; others go on with what there is."""
+        """One call checks; the others continue with the current session."""
         current = self._current
         if current is None or current.session.clock.monotonic() - self._looked_at < REFRESH_SECONDS:
             return
@@ -115,7 +116,7 @@ class SharedSession:
         try:
             self._looked_at = current.session.clock.monotonic()
             self._follow(current)
-        except WormError as error:  # the next look may be luckier, and the schema that we have still counts
+        except WormError as error:  # the next check may succeed, and the current schema is still valid
             log.warning("the pushed schema could not be read: %s", error)
         finally:
             self._refreshing.release()
@@ -123,7 +124,7 @@ class SharedSession:
     def _follow(self, current: _Open) -> None:
         found = current.session.store.get_if_changed(SCHEMA_KEY, self._etag)
         if found is None or isinstance(found, NotModified):
-            return  # none was ever pushed, or it was deleted: the schema of the session stays
+            return  # never pushed, or deleted: the session keeps its schema
         schema = load_pushed(found.body, SCHEMA_KEY)
         self._etag = found.etag
         if schema != current.session.schema:
@@ -151,8 +152,8 @@ class SharedSession:
 
 
 def _close(session: Worm) -> None:
-    """A call that has its answer does not fail because of what others left to do."""
+    """A call with an answer must not fail because of unfinished work of others."""
     try:
         session.close()
     except WormError as error:
-        log.warning("a session with the schema of before could not be closed: %s", error)
+        log.warning("a session with the previous schema could not be closed: %s", error)

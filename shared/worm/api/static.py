@@ -1,11 +1,11 @@
-"""The console's files, which come with the package: served from memory, and none but those.
+"""The console's files, which are part of the package: served from memory, and nothing else is.
 
-Every path below `/console` that is no file is an address inside the console: a browser gets index.html for it. Nothing
-that a caller sends becomes a path on the disk.
+Every path below `/console` that is not a file is an address inside the console: a browser gets index.html for it.
+Nothing that a caller sends becomes a path on the disk.
 
-The files say nothing of any bucket, so nobody has to prove who they are. What the page then asks for needs a token.
+The files contain nothing of any bucket, so they need no credentials. The requests of the page need a token.
 
-A module of its own because it is about the package, not about a store.
+A separate module, because it is about the package, not about a store.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Frame-Options": "DENY",
 }
-"""`no-cache`: a browser asks each time whether its copy is still the current one, by the ETag."""
+"""`no-cache`: a browser checks each time, with the ETag, whether its copy is current."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class StaticFile:
 
 @cache
 def console_files() -> dict[str, StaticFile]:
-    """By their names below `/console/`."""
+    """The files by their names below `/console/`."""
     folder = files("worm.api") / "console"
     return dict(_below(folder, "")) if folder.is_dir() else {}
 

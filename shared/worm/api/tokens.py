@@ -1,10 +1,10 @@
-"""Read tokens: for somebody who is to see some models for some time, and has no account of any kind.
+"""Read tokens: for people who may see some models for some time, and have no account.
 
 A token is `worm_<id>_<secret>`. The bucket keeps a record of it under `.worm.api/tokens/<id>.json`, with the SHA-256 of
-the secret: who can read the bucket cannot make the token of it. The secret has 256 random bits, so no slower hash is
-needed. A token expires, can be revoked, and never allows more than reading, whatever its record says.
+the secret, so reading the bucket does not reveal the token. The secret has 256 random bits, so a slower hash is not
+needed. A token expires, can be revoked, and never allows more than reading.
 
-A process asks for a record once in `KNOWN_SECONDS`: that long a revoked token may still be taken.
+A process reads a record once in `KNOWN_SECONDS`: for that long a revoked token may still be accepted.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ RECORD = record(
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What the bucket knows of one. `models` None: all of them."""
+    """The record of a token. `models` None: all of them."""
 
     id: str
     digest: str
@@ -66,7 +66,7 @@ class Token:
         return "active" if now < self.expires_at else "expired"
 
     def admits(self, secret: str, now: datetime) -> bool:
-        """Takes the same time whatever is wrong with the secret."""
+        """Takes the same time for any wrong secret."""
         fits = hmac.compare_digest(_digest(secret), self.digest)
         return fits and self.state(now) == "active"
 
@@ -92,7 +92,7 @@ class Token:
     def from_bytes(cls, body: bytes, key: str) -> Token:
         """`Corrupt` for anything else."""
         shape = loads_own(body, key)
-        check_shape(shape, RECORD, key, hint="revoke the token and make another one")
+        check_shape(shape, RECORD, key, hint="revoke the token and create a new one")
         models = cast("list[str] | None", shape["models"])
         revoked = cast("str | None", shape.get("revokedAt"))
         return cls(
@@ -119,7 +119,7 @@ def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-# Making and revoking
+# Creating and revoking
 
 
 def create_token(
@@ -131,11 +131,11 @@ def create_token(
     note: str | None = None,
     actor: str | None = None,
 ) -> tuple[Token, str]:
-    """The record, and the text of the token, which nobody can show again."""
+    """The record, and the text of the token, which cannot be shown again."""
     if not 1 <= days <= DAYS_MAX:
-        raise Invalid(f"must be from 1 to {DAYS_MAX}, not {days}", path="days")
+        raise Invalid(f"must be between 1 and {DAYS_MAX}, not {days}", path="days")
     if note is not None and len(note) > NOTE_MAX:
-        raise Invalid(f"has {len(note)} characters, more than {NOTE_MAX}", path="note")
+        raise Invalid(f"has {len(note)} characters, and the limit is {NOTE_MAX}", path="note")
     now, secret = ids.clock.now(), f"{ids.rng.getrandbits(256):064x}"
     token = Token(
         id=ids.ulid().lower(),
@@ -147,12 +147,12 @@ def create_token(
         note=note,
     )
     if isinstance(store.put_if_absent(token.key, token.to_bytes()), Lost):
-        raise Conflict(f"there is a token {token.id} already", key=token.key, hint="try again")
+        raise Conflict(f"the token {token.id} already exists", key=token.key, hint="try again")
     return token, f"worm_{token.id}_{secret}"
 
 
 def list_tokens(store: Store) -> list[Token]:
-    """All that were made, revoked and expired ones too; the oldest first."""
+    """All tokens, including revoked and expired ones, oldest first."""
     found = []
     for one in store.list(PREFIX):
         stored = store.get(one.key, max_bytes=RECORD_BYTES_MAX) if _ID.fullmatch(id_of(one.key)) else None
@@ -162,7 +162,7 @@ def list_tokens(store: Store) -> list[Token]:
 
 
 def find_token(store: Store, id: str) -> Token | None:
-    """None for an id that no token has."""
+    """None if there is no such token."""
     if not _ID.fullmatch(id):
         return None
     stored = store.get(key_of(id), max_bytes=RECORD_BYTES_MAX)
@@ -170,10 +170,10 @@ def find_token(store: Store, id: str) -> Token | None:
 
 
 def revoke_token(store: Store, id: str, clock: Clock) -> Token:
-    """From now on it admits nobody. The record stays, for those who ask later whose token that was."""
+    """From now on the token is refused. The record stays, to show later whose token it was."""
     found = find_token(store, id)
     if found is None:
-        raise NotFound(f"there is no token {shown(id)}", hint="`worm token list` shows them")
+        raise NotFound(f"the token {shown(id)} does not exist", hint="`worm token list` shows them")
     if found.revoked_at is not None:
         return found
     revoked = Token(
@@ -190,18 +190,18 @@ def revoke_token(store: Store, id: str, clock: Clock) -> Token:
     return revoked
 
 
-# Asking with one
+# Using a token
 
 
 class KnownTokens:
-    """The tokens that a process has asked for, for a short time."""
+    """The tokens that a process has read, for a short time."""
 
     def __init__(self) -> None:
         self._lock = new_lock()
         self._known: dict[str, tuple[float, Token]] = {}
 
     def identity_of(self, text: str, store: Store, clock: Clock) -> Identity | None:
-        """The identity of this token; None if it is not valid, for whatever reason."""
+        """The identity of this token; None if it is not valid, for any reason."""
         parts = _TEXT.fullmatch(text)
         if parts is None:
             return None
@@ -216,7 +216,7 @@ class KnownTokens:
             return known
         try:
             found = find_token(store, id)
-        except Corrupt:  # `worm token list` tells its owner; a stranger learns nothing of it
+        except Corrupt:  # `worm token list` shows it to its owner; a stranger learns nothing
             found = None
         with self._lock:
             self._known.pop(id, None)

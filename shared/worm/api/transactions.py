@@ -1,8 +1,8 @@
 """Transactions by HTTP: several documents of one space change together, or none does.
 
-An operation may name the version that the caller read. If another one is there by now, nothing is written.
+An operation may name the version that the caller read. If the document has changed, nothing is written.
 
-A module of its own because it has the endpoints of one noun; `app.py` only lists such modules.
+A separate module, because it has the endpoints of one noun; `app.py` only lists such modules.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MEMBERS = {"op", "model", "id", "document", "version"}
 
 @dataclass(frozen=True, slots=True)
 class AskedOperation:
-    """One operation, checked. `has_version`: the caller says what must be there; None: nothing."""
+    """One operation, checked. `has_version`: the caller requires a version; None: the document must not exist."""
 
     op: str
     model: str
@@ -39,7 +39,7 @@ class AskedOperation:
     @classmethod
     def of(cls, shape: JsonValue, at: str) -> AskedOperation:
         if not isinstance(shape, dict):
-            raise Invalid(f"takes an object, not {shown(shape)}", path=at)
+            raise Invalid(f"must be an object, not {shown(shape)}", path=at)
         unknown = sorted(shape.keys() - MEMBERS)
         if unknown:
             raise Invalid("unknown member", path=f"{at}.{unknown[0]}", hint=f"known: {', '.join(sorted(MEMBERS))}")
@@ -47,12 +47,12 @@ class AskedOperation:
         if not isinstance(op, str) or op not in OPS:
             raise Invalid(f"must be one of {', '.join(OPS)}, not {shown(op)}", path=f"{at}.op")
         if not isinstance(model, str):
-            raise Invalid(f"takes the name of a model, not {shown(model)}", path=f"{at}.model")
+            raise Invalid(f"must be the name of a model, not {shown(model)}", path=f"{at}.model")
         for name in ("id", "version"):
             if not isinstance(shape.get(name), str | None):
-                raise Invalid(f"takes text, not {shown(shape[name])}", path=f"{at}.{name}")
+                raise Invalid(f"must be text, not {shown(shape[name])}", path=f"{at}.{name}")
         if (op == "save") != isinstance(document, dict):
-            raise Invalid("save takes an object here, the others nothing", path=f"{at}.document")
+            raise Invalid("must be an object for save, and left out otherwise", path=f"{at}.document")
         if op != "save" and shape.get("id") is None:
             raise Invalid("is missing", path=f"{at}.id")
         entity_id, version = (cast("str | None", shape.get(name)) for name in ("id", "version"))
@@ -60,13 +60,13 @@ class AskedOperation:
 
     @property
     def named(self) -> str | None:
-        """The id; of a document that is saved it may be in the document."""
+        """The id; for save it may be in the document."""
         inside = None if self.document is None else self.document.get("id")
         return self.id if self.id is not None else None if inside is None else str(inside)
 
 
 def _require(tx: DocumentTransaction, one: AskedOperation) -> None:
-    """What must be there. A document without an id is new anyway."""
+    """The required version. A document without an id is always new."""
     if one.named is None:
         if one.version is not None:
             raise Invalid("a document without an id has no version", path="version")
@@ -104,7 +104,7 @@ def commit(call: Call) -> JsonObject:
     done: list[JsonValue] = []
     try:
         with call.on_branch().transaction(actor=call.identity.actor) as tx:
-            for at, one in enumerate(operations):  # what the caller read, before anything of it is written
+            for at, one in enumerate(operations):  # check what the caller read before anything is written
                 with _naming(at):
                     _require(tx, one)
             for at, one in enumerate(operations):
@@ -119,7 +119,7 @@ def commit(call: Call) -> JsonObject:
 
 @contextmanager
 def _naming(at: int) -> Iterator[None]:
-    """A mistake says in which operation it is."""
+    """Adds the operation to the path of a mistake."""
     try:
         yield
     except Invalid as mistake:
@@ -139,7 +139,7 @@ def _operations(call: Call) -> list[AskedOperation]:
     body = call.json_object()
     listed = body.get("operations")
     if body.keys() - {"operations"} or not isinstance(listed, list) or not 1 <= len(listed) <= OPERATIONS_MAX:
-        raise Invalid(f"takes a list of 1 to {OPERATIONS_MAX:,} operations, and nothing else", path="operations")
+        raise Invalid(f"must be a list of 1 to {OPERATIONS_MAX:,} operations", path="operations")
     operations = [AskedOperation.of(one, f"operations[{at}]") for at, one in enumerate(listed)]
     for one in operations:
         call.check_model(one.model)
@@ -153,10 +153,10 @@ _OPERATION: JsonObject = {
         "op": {"enum": list[JsonValue](OPS)},
         "model": {"type": "string"},
         "id": {"type": ["string", "null"]},
-        "document": {"type": "object", "description": "Of save: the whole document."},
+        "document": {"type": "object", "description": "For save: the whole document."},
         "version": {
             "type": ["string", "null"],
-            "description": "The version that must be there; null: none must be. Left out: whatever is there.",
+            "description": "The required version; null if the document must not exist. If left out, any version.",
         },
     },
     "additionalProperties": False,
@@ -166,7 +166,7 @@ ROUTES = (
         "POST",
         "/v1/transactions",
         commit,
-        "Several documents of one space at once, or none",
+        "Change several documents of one space together, or none",
         scope="write",
         parameters=(BRANCH, IDEMPOTENCY_KEY),
         body={
@@ -187,7 +187,7 @@ ROUTES = (
         answer={
             "type": "object",
             "properties": {
-                "seq": {"type": ["integer", "null"], "description": "The commit; null: nothing was to be written."},
+                "seq": {"type": ["integer", "null"], "description": "The commit; null if nothing had to be written."},
                 "items": {"type": "array", "items": {"type": "object"}},
             },
         },

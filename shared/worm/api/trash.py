@@ -1,6 +1,6 @@
-"""Trash by HTTP: what is in it, bringing it back, removing it for good.
+"""Trash by HTTP: list, restore and purge deleted documents.
 
-A module of its own because it has the endpoints of one noun; `app.py` only lists such modules.
+A separate module, because it has the endpoints of one noun; `app.py` only lists such modules.
 """
 
 from __future__ import annotations
@@ -49,12 +49,14 @@ def _place(cursor: str | None) -> tuple[str, str] | None:
         return None
     model, found, entity_id = cursor.partition("/")
     if not found:
-        raise Invalid("not the cursor of a list of trash", path="cursor", hint="take it from the answer before")
+        raise Invalid(
+            "this is not the cursor of a list of trash", path="cursor", hint="use the `cursor` of the previous answer"
+        )
     return model, entity_id
 
 
 def _names(call: Call) -> list[str]:
-    """The models that are asked for, or all that have trash."""
+    """The requested models, or all models with trash."""
     named = call.query.all("model")
     for name in named:
         call.check_model(name)
@@ -69,7 +71,7 @@ def _names(call: Call) -> list[str]:
 
 
 def _shape(model: str, trashed: JsonObject) -> JsonObject:
-    """`expiresAt` null: it is kept until somebody removes it."""
+    """`expiresAt` null: it is kept until it is purged."""
     deleted, days = moment_of(str(trashed["deletedAt"])), trashed.get("ttl")
     expires = None
     if deleted is not None and isinstance(days, int) and days > 0:
@@ -116,7 +118,7 @@ ROUTES = (
         "GET",
         "/v1/trash",
         list_trash,
-        "Deleted documents that can be restored",
+        "List deleted documents that can be restored",
         parameters=(MODEL_PARAMETER, LIMIT_PARAMETER, CURSOR_PARAMETER, BRANCH),
         answer=items_of(_ITEM, cursor=NAME),
         models="filtered",
@@ -126,7 +128,7 @@ ROUTES = (
         "POST",
         "/v1/trash/{model}/{id}/restore",
         restore,
-        "Bring a deleted document back; nothing is overwritten",
+        "Restore a deleted document; nothing is overwritten",
         scope="write",
         parameters=(BRANCH, REASON, WORM_REASON, IF_MATCH, IDEMPOTENCY_KEY),
         answer=DOCUMENT,
@@ -138,7 +140,7 @@ ROUTES = (
         "DELETE",
         "/v1/trash/{model}/{id}",
         purge,
-        "Remove a deleted document for good; its history stays",
+        "Remove a deleted document permanently; its history stays",
         scope="admin",
         status=204,
         problems=(404, 409),

@@ -1,11 +1,10 @@
 """Documents that are too large for a call: the caller gets a URL and uploads to S3 itself.
 
-The URL is for one object under one condition, which its signature covers, as it covers the metadata that says who
-uploads and why. So a URL that gets into other hands cannot overwrite anything else, and cannot be used a second time:
-the condition no longer holds. Nothing is checked before the upload. Like any upload, capture records it, or rejects it
-where it breaks the schema.
+The URL is for one object under one condition. Its signature covers the condition, and the metadata that says who
+uploads and why. So a leaked URL cannot overwrite anything else, and cannot be used twice: the condition no longer
+holds. Nothing is checked before the upload. Capture records it like any upload, or rejects it if it breaks the schema.
 
-A module of its own because it has the endpoints of one noun; `app.py` only lists such modules.
+A separate module, because it has the endpoints of one noun; `app.py` only lists such modules.
 """
 
 from __future__ import annotations
@@ -50,14 +49,14 @@ def begin_upload(call: Call) -> JsonObject:
 
 
 def _bucket(call: Call, collection: Collection) -> S3Store:
-    """The store, if an upload to it is a write of this model."""
+    """The store, if uploads can write documents of this model."""
     store = call.session.store
     if not is_remote(store):
-        hint = "PUT the document itself: a call may be as large here"
-        raise HttpProblem(501, "no-bucket", "only a bucket can be uploaded to", hint=hint)
+        hint = "PUT the document itself: here a call may be just as large"
+        raise HttpProblem(501, "no-bucket", "uploads need a bucket", hint=hint)
     if collection.definition.space is not None:
         what = f"documents of {collection.name} are written by commits of the space '{collection.definition.space}'"
-        hint = "PUT the document itself; one that is too large for a call is saved by the SDK"
+        hint = "PUT the document itself; if it is too large for a call, save it with the SDK"
         raise HttpProblem(422, "in-space", what, hint=hint)
     return cast("S3Store", store)
 
@@ -77,14 +76,14 @@ def _condition(collection: Collection, entity_id: str, tags: Tags | None) -> Con
             raise not_matching(f"{named} exists already")
         return IfAbsent()
     if found is None:
-        raise not_matching(f"there is no {named}")
+        raise not_matching(f"{named} does not exist")
     if not tags.is_any and not any(_etag(collection, entity_id, one) == found.etag for one in tags.versions):
-        raise not_matching(f"{named} is of another version")
+        raise not_matching(f"{named} has a different version")
     return IfMatch(found.etag)
 
 
 def _etag(collection: Collection, entity_id: str, version: str) -> str | None:
-    """That of the object; None where the version is none. A row of a query knows only its seq."""
+    """The etag of the object; None if the version has none. A row of a query has only its seq."""
     try:
         at = decode_version(version)
     except Invalid:
@@ -101,7 +100,7 @@ ROUTES = (
         "POST",
         "/v1/models/{model}/documents/{id}/upload",
         begin_upload,
-        "A URL of S3 to upload a document to that is too large for a call",
+        "Get an S3 URL for uploading a document that is too large for a call",
         scope="write",
         parameters=(REASON, WORM_REASON, IF_MATCH, IF_NONE_MATCH),
         answer={
@@ -116,8 +115,8 @@ ROUTES = (
         },
         problems=(404, 412, 422, 428, 501),
         description=(
-            "Send the document to `url` by `method`, with all of `headers`, before `expiresAt`. S3 answers 412 if the "
-            "condition does not hold by then. The document is checked after the upload; `/v1/why` says what came of it."
+            "Send the document to `url` with `method` and all of `headers`, before `expiresAt`. S3 answers 412 if the "
+            "condition no longer holds. The document is checked after the upload; `/v1/why` shows the result."
         ),
         tag="documents",
     ),

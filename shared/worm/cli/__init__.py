@@ -1,1 +1,1 @@
-"""The `worm` command: a thin skin over the library, a module per noun; `commands` says which command is where."""
+"""The `worm` command: a thin layer over the library, one module per noun. `commands` lists where each command is."""

@@ -1,11 +1,11 @@
 """`worm`: the options that precede a command, and the one place where errors become exit codes.
 
-An error of the library is one line on stderr, with its hint, and the exit code of its class (`worm.errors`); rare kinds
-have a second line, which links to the page that explains them. A mistake in the command line itself is exit code 2,
-output that cannot be written 1, an interrupt 130. A reader that closes the pipe (`| head`) has enough: exit code 0.
-Only a defect of this program shows a traceback.
+An error of the library becomes one line on stderr, with its hint, and the exit code of its class (`worm.errors`). For
+rare errors, a second line links to the page that explains them. A mistake in the command line itself is exit code 2, a
+failure to write output 1, an interrupt 130. If the reader closes the pipe (`| head`), the exit code is 0. Only a bug in
+this program shows a traceback.
 
-A module of its own because `main`, which the console script calls, answers signals while this one is loaded.
+A separate module, because `main`, which the console script calls, answers signals while this one is loaded.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from worm.version import VERSION
 
 EXIT_INTERRUPTED = 130
 HINTS = {
-    "the bucket does not exist": "look at --url (WORM_URL) and --endpoint-url, or make the bucket",
-    " is read-only": 'its "mode" in the schema is readonly: nothing may write it',
-    " is append-only": 'its "mode" in the schema is append: documents are created, never changed or deleted',
+    "the bucket does not exist": "check --url (WORM_URL) and --endpoint-url, or create the bucket",
+    " is read-only": 'its "mode" in the schema is readonly: change it there to write',
+    " is append-only": 'its "mode" in the schema is append: documents can be created, but not changed or deleted',
 }
-"""For errors whose words are fixed and say only what is the case."""
+"""Hints for errors with a fixed text that only says what happened."""
 EXPLAINED = (Fenced, CommitStateUnknown, Denied, Corrupt, UnsafeStore, Expired)
-"""Rare errors: a link to their page follows. Of all others the message and its hint are enough."""
+"""Rare errors: a link to their page follows. For all others, the message and its hint are enough."""
 
 
 class WormGroup(LazyGroup):
@@ -46,7 +46,7 @@ class WormGroup(LazyGroup):
         try:
             code = super().main(*arguments, **{**options, "standalone_mode": False})
         except Exception as error:
-            # Its class is in click, which typer carries inside; what it has is public.
+            # Its class is in the click that typer bundles; its attributes are public.
             describe = getattr(error, "format_message", None)
             if describe is None or not standalone_mode:
                 raise
@@ -76,7 +76,7 @@ def _errors_as_exits() -> Iterator[None]:
                 typer.echo(f"more: {error.help_url}", err=True)
         raise typer.Exit(error.exit_code) from error
     except (KeyboardInterrupt, RuntimeError) as raised:
-        # Python 3.11 wraps what strikes while it makes a class.
+        # Python 3.11 wraps exceptions that are raised while it creates a class.
         interrupt = raised.__cause__ if isinstance(raised, RuntimeError) else raised
         if not isinstance(interrupt, KeyboardInterrupt):
             raise
@@ -102,10 +102,10 @@ def _usage_error(error: Any, message: str) -> int:
 
 
 def _tell_interrupted() -> None:
-    """What was sent may be stored, whether or not it was answered."""
+    """A request may have been stored even without an answer."""
     sent = [store.requests.snapshot() for store in opened_stores]
     has_written = any(kind in one for one in sent for kind in ("PUT", "DELETE"))
-    stored = "; what it has stored until now stays, and `worm repair` completes what is half done"
+    stored = "; changes that it has stored stay, and `worm repair` completes unfinished ones"
     _tell(f"interrupted{stored if has_written else ''}")
 
 
@@ -117,7 +117,7 @@ def _tell(message: str) -> None:
 
 
 def _drop_output() -> None:
-    """What is still buffered cannot be written either; without this the interpreter would try, and complain."""
+    """The buffered rest cannot be written either. Without this the interpreter would try, and complain."""
     with suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -153,8 +153,8 @@ def shared_options(
 
 
 def run() -> int:
-    """The command that `sys.argv` names; its exit code. Output into a pipe or a file is UTF-8 whatever the locale
-    says."""
+    """Runs the command in `sys.argv` and returns its exit code. Output into a pipe or a file is UTF-8 regardless of the
+    locale."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None and not stream.isatty():

@@ -1,7 +1,6 @@
-"""Arguments that several commands share: which model, which document, which moment, which file, and whether to act at
-all.
+"""Arguments that several commands share: model, document, moment, file, and whether to act at all.
 
-*Bulk* is whatever removes more than the one document that was named. It is a dry run unless `--no-dry-run` is given.
+A *bulk* removes anything other than one named document. It is a dry run unless you pass `--no-dry-run`.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ SEQ_DIGITS_MAX = 18
 
 
 class MergePolicy(StrEnum):
-    """Who wins where both branches changed the same document."""
+    """Which side wins if both branches changed the same document."""
 
     fail = "fail"
     ours = "ours"
@@ -44,32 +43,34 @@ class MergePolicy(StrEnum):
 
 
 def complete_model(context: typer.Context, incomplete: str) -> list[str]:
-    """Names of the pushed schema, for the shell. A place that cannot be read completes to nothing."""
+    """Names of the pushed schema, for the shell. There are no completions if the schema cannot be read."""
     given = [one.params for one in (context, context.parent, context.find_root()) if one is not None]
     url = next((str(one["url"]) for one in given if one.get("url")), os.environ.get("WORM_URL") or DEFAULT_URL)
     endpoint = next((str(one["endpoint_url"]) for one in given if one.get("endpoint_url")), None)
     try:
         names = list(Target(url, endpoint or os.environ.get("AWS_ENDPOINT_URL") or None).connect().schema.models)
     except WormError:
-        return []  # the shell shows nothing; running the command tells why
+        return []  # the shell shows nothing; running the command shows why
     return [name for name in names if name.startswith(incomplete)]
 
 
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="Name of the model.", autocompletion=complete_model)]
-EntityId = Annotated[str, typer.Argument(metavar="ID", help="Id of the document; of a singleton `_`.")]
-SingleId = Annotated[str, typer.Argument(metavar="[ID]", help="Id of the document; a singleton needs none.")]
+EntityId = Annotated[str, typer.Argument(metavar="ID", help="Id of the document; `_` for a singleton.")]
+SingleId = Annotated[str, typer.Argument(metavar="[ID]", help="Id of the document; not needed for a singleton.")]
 Models = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[MODEL]...", help="Models; without one, all.", autocompletion=complete_model),
+    typer.Argument(metavar="[MODEL]...", help="Models; all if you name none.", autocompletion=complete_model),
 ]
 DryRun = Annotated[
     bool | None,
-    typer.Option("--dry-run/--no-dry-run", help="Only say what would be removed; the default for more than one."),
+    typer.Option(
+        "--dry-run/--no-dry-run", help="Only show what would be removed; the default for more than one document."
+    ),
 ]
 
 
 def entity_id(session: Worm, model: str, id: str, command: str) -> str:
-    """The id, which only a singleton may leave out."""
+    """The id. It may be left out only for a singleton."""
     if id == SINGLETON_ID and not session.schema.model(model).is_singleton:
         raise Invalid(f"{model} has many documents", hint=f"name one: worm {command} {model} ID")
     return id
@@ -90,7 +91,7 @@ def note_undeclared(definition: ModelDef, names: Iterable[str]) -> None:
 
 
 def parse_moment(text: str) -> int | datetime:
-    """A seq, or a time. Times without a zone are UTC; a date alone is its first moment."""
+    """A seq, or a time. Times without a zone are UTC; a date alone means its first moment."""
     if text.isascii() and text.isdigit():
         return parse_seq(text)
     try:
@@ -105,7 +106,7 @@ def parse_moment(text: str) -> int | datetime:
 
 def parse_seq(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > SEQ_DIGITS_MAX or int(text) < 1:
-        raise Invalid(f"{shown(text)} is no seq", hint="seqs count from 1; see them with `worm history`")
+        raise Invalid(f"{shown(text)} is not a seq", hint="seqs start at 1; `worm history` shows them")
     return int(text)
 
 
@@ -113,7 +114,7 @@ def existing_file(path: Path) -> Path:
     if path.is_dir():
         raise Invalid(f"{path} is a directory", hint="name a file in it")
     if not path.exists():
-        raise NotFound(f"there is no file {path}", hint="paths are taken from the current directory")
+        raise NotFound(f"the file {path} does not exist", hint="paths are relative to the current directory")
     return path
 
 
@@ -143,14 +144,14 @@ def checked_output(path: Path) -> Path:
     if path.is_dir():
         raise Invalid(f"{path} is a directory", hint="name a file in it")
     if not path.parent.is_dir():
-        raise NotFound(f"there is no directory {path.parent}", hint="make it, or choose another --output")
+        raise NotFound(f"the directory {path.parent} does not exist", hint="create it, or choose another --output")
     return path
 
 
 @contextmanager
 def opened_output(path: Path) -> Iterator[IO[bytes]]:
-    """A file is written under another name beside it and renamed when it is complete: a reader sees the old one or the
-    whole new one. Whatever goes wrong, an incomplete file does not stay."""
+    """A file is written under another name next to it and renamed when complete: a reader sees the old file or the
+    complete new one. If anything fails, no incomplete file stays."""
     if path.exists() and not path.is_file():  # a pipe or a device: nothing to rename
         with path.open("wb") as file:
             yield file

@@ -1,4 +1,4 @@
-"""`worm attach`, `worm detach`: an existing bucket becomes one that the workers can serve, and back."""
+"""`worm attach`, `worm detach`: prepare an existing bucket for the workers, and undo that."""
 
 from __future__ import annotations
 
@@ -33,40 +33,41 @@ from worm.store.probe import ensure_safe
 
 EXIT_MISSING = 1
 SETTLE_SECONDS = 900
-"""AWS recommends to wait so long before writing to a bucket whose versioning was just turned on."""
+"""AWS recommends waiting this long before writing to a bucket whose versioning was just turned on."""
 DIRECTORY_BUCKET = "--x-s3"
 KEY_PREFIX = re.compile("([A-Za-z0-9_][A-Za-z0-9_.=-]*/)+")
 """As the parameter `KeyPrefix` of template.yaml has it."""
 STACK_NAME_MAX = 50
 Url = Annotated[str, typer.Argument(metavar="URL", help="s3://bucket, or a prefix of it: s3://bucket/prefix.")]
-Apply = Annotated[bool, typer.Option("--apply", help="Do it; without this, nothing is changed.")]
+Apply = Annotated[bool, typer.Option("--apply", help="Apply the changes; without it, nothing is changed.")]
 
 
 def attach(
     target: EndpointTarget,
     url: Url,
     apply: Apply = False,
-    events: Annotated[Events, typer.Option("--events", help="How uploads are reported.")] = Events.eventbridge,
+    events: Annotated[Events, typer.Option("--events", help="How S3 reports uploads.")] = Events.eventbridge,
     queue: Annotated[
         str | None, typer.Option("--queue", metavar="ARN", help="The stack's capture queue, for --events sqs.")
     ] = None,
     schema: Annotated[
-        Path | None, typer.Option("--push", metavar="SCHEMA", help="Push this schema, then adopt what is there.")
+        Path | None, typer.Option("--push", metavar="SCHEMA", help="Push this schema, then adopt existing documents.")
     ] = None,
     settle: Annotated[
         int,
         typer.Option(
-            "--settle", metavar="SECONDS", min=0, help="After versioning was turned on, wait so long to adopt."
+            "--settle", metavar="SECONDS", min=0, help="After turning on versioning, wait this long before adopting."
         ),
     ] = SETTLE_SECONDS,
     format: Report = ReportFormat.table,
 ) -> None:
-    """Check an existing bucket for the workers: say what is missing and how to mend it, or do it with --apply.
+    """Check whether the workers can serve an existing bucket: show what is missing and how to fix it, or fix it with
+    --apply.
 
-    Other settings of the bucket are never touched. Exit code 1 when something that the workers need is missing.
+    Other settings of the bucket are never touched. Exit code 1 if something that the workers need is missing.
     """
     if schema is not None and not apply:
-        raise Invalid("--push changes the bucket", hint="add --apply, or leave --push out")
+        raise Invalid("--push changes the bucket, so it needs --apply", hint="add --apply, or leave --push out")
     if queue is not None and events is not Events.sqs:
         raise Invalid("--queue is for --events sqs", hint="add --events sqs, or leave --queue out")
     definition = None if schema is None else load_schema(existing_file(schema))
@@ -95,7 +96,7 @@ def _with_failure(finding: BucketFinding, applied: Additions) -> BucketFinding:
 
 
 class _Opened:
-    """The place that a url names, and what works on it."""
+    """The location that a URL names, and its tools."""
 
     def __init__(self, url: str, endpoint_url: str | None, events: Events, queue: str | None) -> None:
         self.clock: Clock = SystemClock()
@@ -115,7 +116,7 @@ class _Opened:
         self.attachment = Attachment(self.store, opened(f"s3://{bucket}"), settings, self.place, self.clock)
 
     def adopt(self, schema: Schema | None, settle: int, shown: _Shown) -> PushReport | None:
-        """Push the schema, or the one that is pushed already, which adopts what is there; None without either."""
+        """Push the schema, or the one that is already pushed, and adopt existing documents; None without either."""
         if schema is None:
             found = self.store.get(SCHEMA_KEY)
             schema = None if found is None else load_pushed(found.body, SCHEMA_KEY)
@@ -133,8 +134,8 @@ class _Opened:
         began = None if record is None else record.versioned_at()
         left = 0.0 if began is None else seconds - (self.clock.now() - began).total_seconds()
         if left > 0:
-            shown.note(f"versioning was just turned on: waiting {left:,.0f} s, as AWS recommends, before documents are")
-            shown.note("adopted. You can interrupt this; run the same command again to go on")
+            shown.note(f"versioning was just turned on: waiting {left:,.0f} s, as AWS recommends, before adopting")
+            shown.note("documents. You can interrupt this; run the same command again to continue")
             self.clock.sleep(left)
 
     def deploy_line(self) -> str:
@@ -149,7 +150,7 @@ class _Opened:
             is_arn = key.startswith("arn:") and ":key/" in key
             quoted.append(f"KmsKeyArn={shlex.quote(key) if is_arn else by_name}")
         place = re.sub(r"[^A-Za-z0-9]+", "-", f"{self.place.bucket}-{self.place.prefix}").strip("-")
-        stack = f"worm-{place}"[:STACK_NAME_MAX].rstrip("-")  # one for each place; functions have it in their names
+        stack = f"worm-{place}"[:STACK_NAME_MAX].rstrip("-")  # one per location; the names of functions contain it
         return f"sam deploy --stack-name {stack} --region {self.place.region} --parameter-overrides {' '.join(quoted)}"
 
 
@@ -158,7 +159,7 @@ def _in_bar(bar: Progress) -> ModelProgress:
 
 
 def _parsed(url: str) -> tuple[str, str]:
-    """Bucket and prefix. A prefix without a slash at its end gets one: the workers see whole path segments."""
+    """Bucket and prefix. A slash is added to a prefix without one: the workers see whole path segments."""
     text, scheme, rest = split_url(url)
     if scheme != "s3":
         raise Invalid(f"{text!r} is not a bucket", hint="only buckets have settings: write s3://bucket[/prefix]")
@@ -168,8 +169,8 @@ def _parsed(url: str) -> tuple[str, str]:
     prefix = prefix.strip("/")
     if prefix and not KEY_PREFIX.fullmatch(f"{prefix}/"):
         raise Invalid(
-            f"the template takes no stack for the prefix {prefix!r}",
-            hint="use folders of letters, digits and _ . = - that do not begin with a dot",
+            f"a stack cannot be deployed for the prefix {prefix!r}",
+            hint="use folder names of letters, digits and _ . = - that do not start with a dot",
         )
     return bucket, f"{prefix}/" if prefix else ""
 
@@ -199,7 +200,10 @@ class _Shown:
             if one.command is not None:
                 reasons.setdefault(one.command, []).append(f"# {one.setting}: {printable(one.reason)}")
         if reasons:
-            echo("\nCommands. Of several for one setting run one, then look again: each carries what is there now.")
+            echo(
+                "\nCommands. If there are several for one setting, run one and "
+                "check again: each contains the current settings."
+            )
         for mend, told in reasons.items():
             echo("\n" + "\n".join([*told, mend]))
 
@@ -234,15 +238,18 @@ class _Shown:
         if any(one.stands_in_the_way for one in findings):
             told = [one for one in findings if one.stands_in_the_way and not one.parts]
             if told and self._is_applied:
-                yield "Nothing was changed: a bucket that the workers cannot use is left as it is."
+                yield "Nothing was changed, because the workers cannot use this bucket."
             needed = ", ".join(dict.fromkeys(one.setting for one in findings if one.stands_in_the_way))
             hint = "" if told or self._is_applied else f", or run `worm attach {place} --apply`"
-            yield f"Not ready ({needed}): mend what is needed{hint}."
+            yield f"Not ready ({needed}): fix what is needed{hint}."
         elif not self._is_applied:
-            yield f"Ready. `worm attach {place} --apply` records that, adds what is missing and adopts what is there."
+            yield (
+                f"Ready. Run `worm attach {place} --apply` to record that, add "
+                "what is missing and adopt existing documents."
+            )
         elif report is None:
-            yield f"No schema is pushed. Infer one: worm import --url {place} --output schema.json"
-            yield f"Look at it, then: worm attach {place} --apply --push schema.json"
+            yield f"No schema is pushed. To infer one: worm import --url {place} --output schema.json"
+            yield f"Review it, then run: worm attach {place} --apply --push schema.json"
 
 
 # Detach
@@ -254,7 +261,7 @@ def detach(
     apply: Apply = False,
     format: Report = ReportFormat.table,
 ) -> None:
-    """Take out of a bucket's settings what attach added, and nothing else.
+    """Remove from a bucket's settings what attach added, and nothing else.
 
     Documents, histories and tables stay, and so does versioning. Delete the stack first.
     """
@@ -289,6 +296,6 @@ def _show_detached(
     if not steps:
         echo("  attach added nothing here")
     if not is_applied:
-        echo("nothing was changed; run it with --apply. Other users of the bucket's EventBridge events lose them, too")
+        echo("nothing was changed; run it with --apply. Other users of the bucket's EventBridge events lose them too")
     elif not failures:
-        echo("documents, histories and tables stay as they are")
+        echo("documents, histories and tables are unchanged")

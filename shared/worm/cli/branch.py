@@ -1,4 +1,4 @@
-"""`worm branch …`: branches of all models in a space: make, list, compare, merge, delete them, and bring them back."""
+"""`worm branch …`: branches of the models in a space: create, list, compare, merge, delete and undelete them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ BRANCH_HELP = "Name of the branch."
 
 BranchName = Annotated[str, typer.Argument(metavar="BRANCH", help=BRANCH_HELP)]
 SpaceOption = Annotated[
-    str | None, typer.Option("--space", metavar="NAME", help="Only in this space; without it, in all of the models.")
+    str | None,
+    typer.Option("--space", metavar="NAME", help="Only in this space; without it, in all spaces of the models."),
 ]
 IntoOption = Annotated[str, typer.Option("--into", metavar="BRANCH", help="The branch that gets the changes.")]
 
@@ -29,24 +30,25 @@ def create(
     session: Session,
     branch: BranchName,
     at: Annotated[
-        str | None, typer.Option("--at", metavar="SEQ|TIME", help="As of this commit, or the last one by this time.")
+        str | None,
+        typer.Option("--at", metavar="SEQ|TIME", help="Start at this commit, or at the last one before this time."),
     ] = None,
-    parent: Annotated[str, typer.Option("--parent", metavar="BRANCH", help="The branch that it begins on.")] = "main",
+    parent: Annotated[str, typer.Option("--parent", metavar="BRANCH", help="The branch to start from.")] = "main",
     space: SpaceOption = None,
     format: Rows = RowFormat.table,
 ) -> None:
-    """Make a branch that begins as its parent is now, or was."""
+    """Create a branch that begins as its parent is now, or was."""
     session.create_branch(branch, at=at, parent=parent, space=space)
     _show([one for one in session.branches(space=space) if one.name == branch], format)
 
 
 def list_branches(session: Session, space: SpaceOption = None, format: Rows = RowFormat.table) -> None:
-    """List the branches, the main one first, deleted ones too."""
+    """List the branches, the main one first, including deleted ones."""
     _show(session.branches(space=space), format)
 
 
 def diff(session: Session, branch: BranchName, into: IntoOption = "main", format: Rows = RowFormat.table) -> None:
-    """Show what a merge would change: documents and their fields, and what both branches changed."""
+    """Show what a merge would change: documents and their fields, and conflicts between the branches."""
     _show_changes(session.diff(branch, into=into), format)
 
 
@@ -55,15 +57,15 @@ def merge(
     branch: BranchName,
     into: IntoOption = "main",
     policy: Annotated[
-        MergePolicy, typer.Option("--policy", help="What counts where both changed the same document.")
+        MergePolicy, typer.Option("--policy", help="What to do if both branches changed the same document.")
     ] = MergePolicy.fail,
     references: Annotated[
-        bool, typer.Option("--references/--no-references", help="Refuse references to what is not there (default).")
+        bool, typer.Option("--references/--no-references", help="Refuse references to missing documents (default).")
     ] = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
     format: Rows = RowFormat.table,
 ) -> None:
-    """Bring the changes of a branch into another one, once the result has passed the checks of a save."""
+    """Merge the changes of a branch into another one, after checking the result like a save."""
     done = session.merge(branch, into=into, policy=policy.value, dry_run=dry_run, check_references=references)
     _show_changes([change for one in done for change in one.changes], format)
     changed = count(sum(len(one.changes) for one in done), "document")
@@ -74,13 +76,13 @@ def merge(
 
 
 def delete(session: Session, branch: BranchName, space: SpaceOption = None, format: Rows = RowFormat.table) -> None:
-    """End a branch: it takes no more commits, and can still be read."""
+    """Delete a branch: it takes no more commits, and can still be read."""
     session.delete_branch(branch, space=space)
     _show([one for one in session.branches(space=space) if one.name == branch], format)
 
 
 def undelete(session: Session, branch: BranchName, space: SpaceOption = None, format: Rows = RowFormat.table) -> None:
-    """Let a deleted branch take commits again."""
+    """Restore a deleted branch: it takes commits again."""
     session.undelete_branch(branch, space=space)
     _show([one for one in session.branches(space=space) if one.name == branch], format)
 

@@ -1,10 +1,10 @@
-"""The tree of commands: the name of each, and where it is. A command's module is imported when the command is called.
+"""The tree of commands: the name and location of each. A command's module is imported when the command is called.
 
 `worm --help` shows the help that this module repeats, so it imports no command; a test compares it with the docstrings.
-`worm GROUP --help` imports the commands of the group. `main` is about the process (streams, errors, exit codes); to add
+`worm GROUP --help` imports the commands of the group. `main` handles the process (streams, errors, exit codes). To add
 a command, change only this module and the command's own.
 
-A module of its own because it must load nothing else of the command: `worm --version` and `--help` read it alone.
+A separate module, because it must load no command: `worm --version` and `--help` read only this one.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _DIGITS_MAX = 9
 
 
 class _Quick:
-    """Lets values that are what they stand for pass. typer has pydantic convert every value, also those that nobody
-    gave: importing it, and making a converter for each option, takes longer than reading a table."""
+    """Passes values that already have the right type. typer lets pydantic convert every value, even defaults: importing
+    it, and building a converter for each option, takes longer than reading a table."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         found: list[Any] = super().get_params(ctx)  # type: ignore[misc]  # of the class beside this one
@@ -48,7 +48,7 @@ def _processed(parameter: Any, usual: Callable[[Any, Any, Any], Any], context: A
 
 
 def _plain(parameter: Any, value: Any) -> Any:
-    """What the value comes to; `_UNCLEAR` where typer must say, or refuse it."""
+    """The converted value; `_UNCLEAR` if typer must decide or refuse it."""
     descriptor = parameter.type_descriptor
     info, kind = descriptor.parameter_info, descriptor.annotation
     is_list = parameter.multiple or parameter.nargs == -1
@@ -93,7 +93,7 @@ class CommandLeaf(NamedTuple):
 
 
 class CommandGroup(NamedTuple):
-    """Commands below a common name."""
+    """Commands under a common name."""
 
     help: str
     commands: Mapping[str, CommandLeaf | CommandGroup]
@@ -103,7 +103,7 @@ class CommandGroup(NamedTuple):
 
 
 class LazyGroup(_Quick, TyperGroup):
-    """A group that knows its commands by the tree."""
+    """A group that gets its commands from the tree."""
 
     def __init__(self, *, tree: Mapping[str, CommandLeaf | CommandGroup], **settings: Any) -> None:
         super().__init__(**settings)
@@ -114,20 +114,20 @@ class LazyGroup(_Quick, TyperGroup):
         return list(self.tree)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """As much of a command as a list of commands needs."""
+        """Just enough of a command for a list of commands."""
         found = self.tree.get(cmd_name)
         if isinstance(found, CommandLeaf) and found.help is not None:
             return TyperCommand(cmd_name, help=found.help)
         return None if found is None else self.commands[cmd_name]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """The command that is called, or completed by the shell."""
+        """The command that is called or completed by the shell."""
         name, found, rest = super().resolve_command(ctx, args)
         return name, found if name is None else self.commands[name], rest
 
 
 class LoadedCommand(Mapping[str, Any]):
-    """The commands of a tree by their names; asking for one imports it, once."""
+    """The commands of a tree by name. The first access imports a command."""
 
     def __init__(self, tree: Mapping[str, CommandLeaf | CommandGroup]) -> None:
         self.tree = tree
@@ -152,30 +152,31 @@ COMMANDS: dict[str, CommandLeaf | CommandGroup] = {
     ),
     "push": CommandLeaf(
         "worm.cli.schema:push_schema",
-        "Make a schema the bucket's: say what changes, upload it, and adopt the documents that are there.",
+        "Push a schema: show what changes, upload it, and adopt existing documents.",
     ),
     "import": CommandLeaf(
         "worm.cli.schema:import_documents",
-        "Infer a schema from existing JSON documents. The findings go to stderr, the schema to stdout.",
+        "Infer a schema from existing JSON documents. Findings go to stderr, the schema to stdout.",
     ),
     "attach": CommandLeaf(
         "worm.cli.attach:attach",
-        "Check an existing bucket for the workers: say what is missing and how to mend it, or do it with --apply.",
+        "Check whether the workers can serve an existing bucket: show what is "
+        "missing and how to fix it, or fix it with --apply.",
     ),
     "detach": CommandLeaf(
-        "worm.cli.attach:detach", "Take out of a bucket's settings what attach added, and nothing else."
+        "worm.cli.attach:detach", "Remove from a bucket's settings what attach added, and nothing else."
     ),
-    "get": CommandLeaf("worm.cli.documents:get", "Show a document, as it is or as it was."),
-    "put": CommandLeaf("worm.cli.documents:put", "Store a document: create it, or replace the one that is there."),
+    "get": CommandLeaf("worm.cli.documents:get", "Show a document, current or past."),
+    "put": CommandLeaf("worm.cli.documents:put", "Store a document: create it, or replace the existing one."),
     "rm": CommandLeaf(
         "worm.cli.documents:rm",
-        "Delete documents; with soft delete they go to trash. More than one id, or --filter, is a dry run by default.",
+        "Delete documents; with soft delete they go to trash. Several ids, or --filter, are a dry run by default.",
     ),
     "history": CommandLeaf(
-        "worm.cli.history:history", "Show the oplog of a document, or search those of all documents."
+        "worm.cli.history:history", "Show the history of a document, or search the histories of all documents."
     ),
     "diff": CommandLeaf(
-        "worm.cli.history:diff", "Show the fields that differ between the documents after two entries."
+        "worm.cli.history:diff", "Show the fields that differ between two entries of a document's history."
     ),
     "rollback": CommandLeaf(
         "worm.cli.history:rollback",
@@ -183,22 +184,22 @@ COMMANDS: dict[str, CommandLeaf | CommandGroup] = {
     ),
     "restore": CommandLeaf(
         "worm.cli.history:restore",
-        "Bring whole models back to a moment, each document by a save with history. Run it again if it was "
-        "interrupted.",
+        "Restore whole models to a moment, each document by a save with history. Run it again if it was interrupted.",
     ),
     "why": CommandLeaf(
-        "worm.cli.why:why", "Explain what became of an upload: which model, entry and row it has, or why it has none."
+        "worm.cli.why:why",
+        "Explain what happened to an upload: its model, history entry and table row, or why it has none.",
     ),
     "doctor": CommandLeaf(
         "worm.cli.doctor:doctor",
-        "Say in one screen whether everything works: stack, bucket, queues, dead letters, freshness, sweep, costs.",
+        "Check on one screen whether everything works: stack, bucket, queues, dead letters, freshness, sweep, costs.",
     ),
     "cost": CommandLeaf(
-        "worm.cli.cost:cost", "Estimate what a deployment costs a month, by the requests that each change makes."
+        "worm.cli.cost:cost", "Estimate the monthly cost of a deployment from the requests that each change makes."
     ),
     "verify": CommandLeaf(
         "worm.cli.verify:verify",
-        "Compare oplogs, manifests, indexes and heads with the documents. Reads only, unless --record.",
+        "Compare oplogs, manifests, indexes and heads with the documents. Reads only, unless you pass --record.",
     ),
     "repair": CommandLeaf(
         "worm.cli.verify:repair",
@@ -206,37 +207,38 @@ COMMANDS: dict[str, CommandLeaf | CommandGroup] = {
     ),
     "migrate": CommandLeaf(
         "worm.cli.migration:migrate",
-        "Change the documents of a model by rules or a function, each by a save with history.",
+        "Change the documents of a model by rules or a function, each with a save and history.",
     ),
     "prune": CommandLeaf(
         "worm.cli.verify:prune",
-        "Remove expired trash, snapshots beyond maxAge and maxCount, and replaced files of tables, as `purge` does.",
+        "Remove expired trash, snapshots beyond maxAge and maxCount, and replaced table files, as `purge` does.",
     ),
     "relayout": CommandLeaf(
         "worm.cli.schema:relayout",
-        "Move oplog, snapshots and trash to another layout, verified. Pause capture first (docs/relayout.md).",
+        "Move oplog, snapshots and trash to another layout, and verify them. Pause capture first (docs/relayout.md).",
     ),
     "pack": CommandLeaf(
-        "worm.cli.log:pack_directory", "Write a store into one archive file. The same store gives the same bytes."
+        "worm.cli.log:pack_directory", "Pack a store into one archive file. The same store gives the same bytes."
     ),
     "unpack": CommandLeaf(
         "worm.cli.log:unpack_archive",
-        "Make a store of an archive. Everything is checked first: the directory then has all of it, or nothing.",
+        "Unpack an archive into a new store. Everything is checked first: the directory gets all of it, or nothing.",
     ),
     "serve": CommandLeaf(
         "worm.cli.serve:serve",
-        "Serve the HTTP API and the console on this machine, for anyone with the token that it prints. Ctrl-C ends it.",
+        "Serve the HTTP API and the console on this machine, for anyone with "
+        "the token that it prints. Stop it with Ctrl-C.",
     ),
     "dev": CommandLeaf(
         "worm.dev.commands:dev",
-        "Run the deployed wiring on this machine: bucket, queues, functions and schedules of template.yaml.",
+        "Run the deployed stack on this machine: bucket, queues, functions and schedules of template.yaml.",
     ),
     "demo": CommandLeaf(
         "worm.dev.commands:demo",
         "Show the whole path on this machine: upload documents, and look at the history and the tables that they get.",
     ),
     "table": CommandGroup(
-        "Tables: list, inspect, query, aggregate, export and rebuild them; values of a field.",
+        "Tables: list, inspect, query, aggregate, export and rebuild them; list the values of a field.",
         {
             "list": CommandLeaf("worm.cli.table:list_tables"),
             "inspect": CommandLeaf("worm.cli.table:inspect"),
@@ -248,7 +250,7 @@ COMMANDS: dict[str, CommandLeaf | CommandGroup] = {
         },
     ),
     "dlq": CommandGroup(
-        "Dead letters: list, show, redrive and drop what the workers could not do.",
+        "Dead letters: list, show, redrive and drop messages that the workers could not process.",
         {
             "list": CommandLeaf("worm.cli.dlq:list_letters"),
             "show": CommandLeaf("worm.cli.dlq:show"),
@@ -257,7 +259,7 @@ COMMANDS: dict[str, CommandLeaf | CommandGroup] = {
         },
     ),
     "branch": CommandGroup(
-        "Branches of the models in a space: make, compare, merge and delete them.",
+        "Branches of the models in a space: create, compare, merge and delete them.",
         {
             "list": CommandLeaf("worm.cli.branch:list_branches"),
             "create": CommandLeaf("worm.cli.branch:create"),
@@ -268,7 +270,7 @@ COMMANDS: dict[str, CommandLeaf | CommandGroup] = {
         },
     ),
     "schema": CommandGroup(
-        "Schemas and Python classes: make one of the other. The JSON Schema for editors.",
+        "Schemas and Python classes: convert one into the other. The JSON Schema for editors.",
         {
             "export": CommandLeaf("worm.cli.types:export_schema"),
             "types": CommandLeaf("worm.cli.types:write_types"),
@@ -293,7 +295,7 @@ COMMANDS: dict[str, CommandLeaf | CommandGroup] = {
         },
     ),
     "token": CommandGroup(
-        "Read tokens of the HTTP API: make, list and revoke them.",
+        "Read tokens of the HTTP API: create, list and revoke them.",
         {
             "create": CommandLeaf("worm.cli.token:create"),
             "list": CommandLeaf("worm.cli.token:list_all"),
@@ -311,7 +313,7 @@ COMMANDS: dict[str, CommandLeaf | CommandGroup] = {
         },
     ),
     "db": CommandGroup(
-        "Page stores: pages with all their versions, branches, the past.",
+        "Page stores: pages with all their versions, branches and past states.",
         {
             "list": CommandLeaf("worm.cli.log:list_logs"),
             "create": CommandLeaf("worm.cli.db:create"),
@@ -345,7 +347,7 @@ COMMANDS: dict[str, CommandLeaf | CommandGroup] = {
         },
     ),
     "space": CommandGroup(
-        "Spaces: log, read, write, branches, blobs, replicas and upkeep.",
+        "Spaces: log, read, write, branches, blobs, replicas and maintenance.",
         {
             "list": CommandLeaf("worm.cli.space:list_all"),
             "log": CommandLeaf("worm.cli.space:log"),
@@ -370,7 +372,7 @@ COMMANDS: dict[str, CommandLeaf | CommandGroup] = {
                 },
             ),
             "blob": CommandGroup(
-                "Blobs: put, get and list them, and collect those that nothing needs.",
+                "Blobs: put, get and list them, and collect unused ones.",
                 {
                     "put": CommandLeaf("worm.cli.space:put_blob"),
                     "get": CommandLeaf("worm.cli.space:get_blob"),

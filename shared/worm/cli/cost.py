@@ -1,4 +1,4 @@
-"""`worm cost`: what a deployment costs a month, before it is deployed."""
+"""`worm cost`: the monthly cost of a deployment, before you deploy it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ChangeKind(StrEnum):
 
 
 class EventRoute(StrEnum):
-    """Who tells capture of changes."""
+    """How capture gets events about changes."""
 
     eventbridge = "eventbridge"
     sqs = "sqs"
@@ -42,40 +42,46 @@ class Address(StrEnum):
 
 
 def cost(
-    changes: Annotated[float, typer.Option("--changes", metavar="N", help="Changes a month, such as 1e6.")] = 0,
-    change: Annotated[ChangeKind, typer.Option("--change", help="What kind of changes.")] = ChangeKind.create,
+    changes: Annotated[float, typer.Option("--changes", metavar="N", help="Changes per month, such as 1e6.")] = 0,
+    change: Annotated[ChangeKind, typer.Option("--change", help="Kind of changes.")] = ChangeKind.create,
     batch: Annotated[
-        float, typer.Option("--batch", metavar="N", help="Changes of one model that come within 5 seconds, up to 100.")
+        float, typer.Option("--batch", metavar="N", help="Changes to one model within 5 seconds, up to 100.")
     ] = BATCH_MAX,
-    queries: Annotated[float, typer.Option("--queries", metavar="N", help="Queries a month.")] = 0,
+    queries: Annotated[float, typer.Option("--queries", metavar="N", help="Queries per month.")] = 0,
     requests_per_query: Annotated[
-        float, typer.Option("--requests-per-query", metavar="N", help="As `worm table query --explain` says.")
+        float,
+        typer.Option(
+            "--requests-per-query", metavar="N", help="Requests per query, as `worm table query --explain` shows."
+        ),
     ] = 1,
-    calls: Annotated[float, typer.Option("--calls", metavar="N", help="Calls of the HTTP API a month.")] = 0,
+    calls: Annotated[float, typer.Option("--calls", metavar="N", help="Calls to the HTTP API per month.")] = 0,
     requests_per_call: Annotated[
-        float, typer.Option("--requests-per-call", metavar="N", help="As `Worm-Requests` says.")
+        float,
+        typer.Option(
+            "--requests-per-call", metavar="N", help="Requests per call, as the header `Worm-Requests` shows."
+        ),
     ] = 1,
     address: Annotated[
-        Address, typer.Option("--address", help="What brings the calls: http-api for tokens.")
+        Address, typer.Option("--address", help="What serves the calls; http-api for tokens.")
     ] = Address.function_url,
     documents: Annotated[float, typer.Option("--documents", metavar="N", help="Documents in the bucket.")] = 0,
     document_bytes: Annotated[
-        float, typer.Option("--document-bytes", metavar="N", help="Bytes of a document, on average.")
+        float, typer.Option("--document-bytes", metavar="N", help="Average size of a document in bytes.")
     ] = 1_000,
     models: Annotated[float, typer.Option("--models", metavar="N", help="Models in the schema.")] = 1,
-    sweeps: Annotated[float, typer.Option("--sweeps", metavar="N", help="Sweeps a month.")] = RUNS_A_MONTH["sweep"],
-    rebuilds: Annotated[float, typer.Option("--rebuilds", metavar="N", help="Rebuilds by Spark a month.")] = 0,
+    sweeps: Annotated[float, typer.Option("--sweeps", metavar="N", help="Sweeps per month.")] = RUNS_A_MONTH["sweep"],
+    rebuilds: Annotated[float, typer.Option("--rebuilds", metavar="N", help="Spark rebuilds per month.")] = 0,
     events: Annotated[
-        EventRoute, typer.Option("--events", help="Who tells capture: the parameter Events of the template.")
+        EventRoute, typer.Option("--events", help="How capture gets events: the parameter Events of the template.")
     ] = EventRoute.eventbridge,
     prices: Annotated[
-        Path | None, typer.Option("--prices", metavar="FILE", help="Your prices, in the form of docs/costs.md.")
+        Path | None, typer.Option("--prices", metavar="FILE", help="Your prices, in the format of docs/costs.md.")
     ] = None,
     format: Report = ReportFormat.table,
 ) -> None:
-    """Estimate what a deployment costs a month, by the requests that each change makes.
+    """Estimate the monthly cost of a deployment from the requests that each change makes.
 
-    By list prices, without the requests of your own clients. Asks AWS nothing.
+    Uses list prices, and excludes the requests of your own clients. Sends nothing to AWS.
     """
     table = Prices.read(None if prices is None else existing_file(prices))
     usage = Usage(
@@ -99,7 +105,7 @@ def cost(
 
 def _number(option: str, value: float, least: float = 0, most: float = 1e15) -> float:
     if not math.isfinite(value) or not least <= value <= most:
-        raise Invalid(f"{option} must be from {least:g} to {most:g}, not {value:g}")
+        raise Invalid(f"{option} must be between {least:g} and {most:g}, not {value:g}")
     return value
 
 

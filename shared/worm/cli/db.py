@@ -36,29 +36,29 @@ EXIT_DIFFERENCES = 1
 STAT_COLUMNS = ("Layers", "Count", "Versions", "Size")
 BRANCH_COLUMNS = ("Branch", "Parent", "Forked At", "LSN", "Layers", "Size", "Created")
 
-Page = Annotated[str, typer.Argument(metavar="PAGE", help="The page's id.")]
+Page = Annotated[str, typer.Argument(metavar="PAGE", help="Id of the page.")]
 Branching = Annotated[str, typer.Argument(metavar="BRANCH", help="The branch.")]
-Db = Annotated[str, typer.Argument(metavar="NAME", help="The page store.")]
-Force = Annotated[bool, typer.Option("--force", help="Also on a space.")]
+Db = Annotated[str, typer.Argument(metavar="NAME", help="Name of the page store.")]
+Force = Annotated[bool, typer.Option("--force", help="Also allow it on a space.")]
 BranchName = Annotated[str, typer.Option("--branch", metavar="BRANCH", help="The branch.")]
 At = Annotated[str | None, typer.Option("--at", metavar="LSN|TIME", help="A past state: an LSN or an ISO 8601 time.")]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="A setting, as pitr_window_seconds=86400; several are allowed."),
+    typer.Option("--set", metavar="NAME=VALUE", help="A setting, such as pitr_window_seconds=86400. May be repeated."),
 ]
 
 
 def guard_space(store: Store, db: str, force: bool, breaks: str) -> None:
-    """A space keeps its own order in its pages: what a command would break is said first."""
+    """A space keeps its own order in its pages: the error says what the command would break."""
     clock = SystemClock()
     root = PagesRoot(store, db, clock=clock, ids=Ids.system(clock))
     root.read()
     if root.kind == "space" and not force:
-        raise Invalid(f"{db!r} is a space: {breaks}", key=root.keys.root, hint="--force does it all the same")
+        raise Invalid(f"{db!r} is a space: {breaks}", key=root.keys.root, hint="pass --force to do it anyway")
 
 
 def configured(before: PageConfig, settings: list[str] | None) -> PageConfig:
-    """The configuration with `--set` options; those of the log are `log.<name>`."""
+    """The configuration with `--set` options; options of the log are `log.<name>`."""
     shape: JsonObject = before.model_dump(mode="json")
     for text in settings or []:
         name, equals, value = text.partition("=")
@@ -66,7 +66,7 @@ def configured(before: PageConfig, settings: list[str] | None) -> PageConfig:
         inner = shape.get("log") if outer == ["log"] else shape if not outer else None
         if not equals or not isinstance(inner, dict) or last not in inner or last == "log":
             known = ", ".join(sorted({*shape, *(f"log.{one}" for one in before.log.model_dump())} - {"log"}))
-            raise Invalid(f"--set {shown(text)} names no setting", hint=f"NAME=VALUE with one of: {known}")
+            raise Invalid(f"--set {shown(text)} does not name a setting", hint=f"write NAME=VALUE with one of: {known}")
         inner[last] = value if name == "cache_tier" else loads(value.encode())
     try:
         return PageConfig.model_validate(shape)
@@ -76,7 +76,7 @@ def configured(before: PageConfig, settings: list[str] | None) -> PageConfig:
 
 
 def create(target: Target, db: Db, settings: Settings = None) -> None:
-    """Make a page store."""
+    """Create a page store."""
     create_database(target.store(for_writing=True), db, configured(PageConfig(), settings))
     echo(f"created {printable(db)}")
 
@@ -99,7 +99,7 @@ def configure(target: Target, db: Db, settings: Settings = None) -> None:
 
 
 def stat(target: Target, db: Db, branch: BranchName = MAIN, format: Report = ReportFormat.table) -> None:
-    """Sizes, the layers as a picture, what a read asks and what a write costs."""
+    """Show sizes, a picture of the layers, and the costs of a read and a write."""
     store = target.store()
     found = branch_stat(store, db, branch)
     if format is ReportFormat.json:
@@ -109,12 +109,12 @@ def stat(target: Target, db: Db, branch: BranchName = MAIN, format: Report = Rep
 
 
 def get(target: Target, db: Db, page: Page, at: At = None, branch: BranchName = MAIN) -> None:
-    """The bytes of a page, now or at a past LSN or time."""
+    """Print the bytes of a page, now or at a past LSN or time."""
     store = target.store()
     reader = PageReader.open(store, db, branch=branch)
     data = reader.get_page(page, at)
     if data is None:
-        raise NotFound(f"there is no page {shown(page)}" + ("" if at is None else f" at {at}"))
+        raise NotFound(f"the page {shown(page)} does not exist" + ("" if at is None else f" at {at}"))
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
 
@@ -123,23 +123,23 @@ def put(
     target: Target,
     db: Db,
     page: Page,
-    file: Annotated[str | None, typer.Argument(metavar="[FILE]", help="A file; `-` is the standard input.")] = None,
+    file: Annotated[str | None, typer.Argument(metavar="[FILE]", help="A file; `-` is stdin.")] = None,
     delete: Annotated[bool, typer.Option("--delete", help="Delete the page.")] = False,
     branch: BranchName = MAIN,
     force: Force = False,
 ) -> None:
-    """Write a page, or delete it. The current writer of the branch is fenced."""
+    """Write a page, or delete it. This fences the current writer of the branch."""
     if delete == (file is not None):
         raise Invalid("name a FILE, or --delete")
     data = None if file is None else sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     store = target.store(for_writing=True)
-    guard_space(store, db, force, "a page that it did not write makes its documents and its log disagree")
+    guard_space(store, db, force, "a page that the space did not write makes its documents and its log disagree")
     with PageDb.open(store, db, branch=branch, name="worm db put", kind=None) as writer:
         echo(f"LSN {writer.write({page: data})}")
 
 
 def apply(target: Target, db: Db, branch: BranchName = MAIN) -> None:
-    """Put what is only in the log into layers, as the function `apply` does."""
+    """Move what is only in the log into layers, as the function `apply` does."""
     store = target.store(for_writing=True)
     done = Applier(store, db).run(branch)
     echo(f"{count(done.segments, 'segment')} applied, up to LSN {done.lsn}")
@@ -149,9 +149,9 @@ def compact(
     target: Target,
     db: Db,
     branch: BranchName = MAIN,
-    force: Annotated[bool, typer.Option("--force", help="Whatever there is, not only what is due.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Merge everything, not only what is due.")] = False,
 ) -> None:
-    """Merge flushed layers, and make images where they are due."""
+    """Merge flushed layers, and create images where they are due."""
     store = target.store(for_writing=True)
     done = Compactor(store, db).run(branch, force=force)
     made = f"{count(done.deltas, 'merged layer')}, {count(done.images, 'image')}"
@@ -163,13 +163,13 @@ def compact(
 def gc(
     target: Target,
     db: Db,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
     force: Force = False,
     format: Report = ReportFormat.table,
 ) -> None:
-    """Delete what nobody can read any more: layers, old slots of the log, objects that were never named."""
+    """Delete what can no longer be read: layers, old slots of the log, unreferenced objects."""
     store = target.store(for_writing=not dry_run)
-    breaks = "its log before the window goes, and readers that follow the log from there must begin again"
+    breaks = "its log before the window is deleted, and readers that follow the log from there must start over"
     guard_space(store, db, force or dry_run, breaks)
     done = PageCollector(store, db).run(dry_run=dry_run)
     if format is ReportFormat.json:
@@ -186,9 +186,9 @@ def gc(
 
 
 def verify(target: Target, db: Db, format: Report = ReportFormat.table) -> None:
-    """Check every byte that a read could meet: root, layers, logs, on all branches. Reads only.
+    """Check every byte that a read could use: root, layers and logs on all branches. Reads only.
 
-    Exit code 1 when something is wrong; each problem names its object.
+    Exit code 1 if something is wrong; each problem names its object.
     """
     found = [asdict(one) for one in verify_pages(target.store(), db)]
     if format is ReportFormat.json:
@@ -205,21 +205,21 @@ def repair(
     target: Target,
     db: Db,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run/--no-dry-run", help="Only say what would be rebuilt (default).")
+        bool, typer.Option("--dry-run/--no-dry-run", help="Only show what would be rebuilt (default).")
     ] = True,
 ) -> None:
-    """Rebuild a root that is gone or damaged from what is there. Of a log, a page store or a space."""
+    """Rebuild a lost or damaged root from the other objects. For a log, a page store or a space."""
     done = repair_root(target.store(for_writing=not dry_run), db, dry_run=dry_run)
     if done.source is None and not done.logs:
-        echo(f"nothing to repair: the root of this {done.kind} database is there")
+        echo(f"nothing to repair: the root of this {done.kind} database is intact")
         return
     if done.source is not None:
         origin = {"version": "its newest version", "backup": "its copy and the log", "log": "the log"}[done.source]
         echo(f"{'would rebuild' if dry_run else 'rebuilt'} the root ({done.kind}) from {origin}")
     for name in done.branches:
-        echo(f"branch {printable(name)} comes back from its log")
+        echo(f"branch {printable(name)} is restored from its log")
     for name in done.logs:
-        echo(f"the root of the log of branch {printable(name)} was gone")
+        echo(f"the root of the log of branch {printable(name)} was missing")
     for what in done.lost:
         echo(f"lost: {what}")
     if dry_run:
@@ -227,7 +227,7 @@ def repair(
 
 
 def maintain(target: Target, db: Db, format: Report = ReportFormat.table) -> None:
-    """Apply, compact and collect, all that is due on all branches, as the function `compact` does."""
+    """Apply, compact and collect everything that is due, on all branches, as the function `compact` does."""
     done = maintain_pages(target.store(for_writing=True), db)
     if format is ReportFormat.json:
         echo_json(cast(JsonObject, done.summary()))
@@ -243,7 +243,7 @@ def pack(
     db: Db,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The archive to write; it must not exist.")],
 ) -> None:
-    """Write a database of any kind into one archive file, beside its writers."""
+    """Pack a database of any kind into one archive file. Its writers can continue."""
     done = pack_database(target.store(), db, file)
     echo(f"packed {printable(db)} ({done.kind}): {count(done.objects, 'object')}, {size(done.bytes)}")
 
@@ -253,19 +253,19 @@ def unpack(
     db: Db,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The archive.")],
 ) -> None:
-    """Make a database of an archive; nothing of this name may be there."""
+    """Unpack an archive into a new database. No database of this name may exist."""
     done = unpack_database(target.store(for_writing=True), file, db)
     echo(f"unpacked {printable(db)} ({done.kind}): {count(done.objects, 'object')}, {size(done.bytes)}")
 
 
 def delete(target: Target, db: Db) -> None:
-    """Delete a database of any kind. Its writers are fenced; `undelete` brings it back until upkeep removes it."""
+    """Delete a database of any kind. Its writers are fenced. You can undelete it until maintenance removes it."""
     delete_database(target.store(for_writing=True), db)
-    echo(f"deleted {printable(db)}; `worm db undelete` brings it back until it is removed")
+    echo(f"deleted {printable(db)}; `worm db undelete` restores it until maintenance removes it")
 
 
 def undelete(target: Target, db: Db) -> None:
-    """Bring a deleted database back, as long as its objects are there."""
+    """Restore a deleted database, as long as its objects still exist."""
     undelete_database(target.store(for_writing=True), db)
     echo(f"{printable(db)} is back")
 
@@ -273,21 +273,23 @@ def undelete(target: Target, db: Db) -> None:
 def restore(
     target: Target,
     db: Db,
-    at: Annotated[str, typer.Option("--at", metavar="LSN|TIME", help="The state to bring back.")],
+    at: Annotated[str, typer.Option("--at", metavar="LSN|TIME", help="The state to restore.")],
     branch: BranchName = MAIN,
-    to: Annotated[str | None, typer.Option("--to", metavar="NAME", help="As a new branch of this name.")] = None,
-    in_place: Annotated[bool, typer.Option("--in-place", help="On the branch itself, by new commits.")] = False,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="NAME", help="Restore to a new branch of this name.")
+    ] = None,
+    in_place: Annotated[bool, typer.Option("--in-place", help="Restore on the branch itself, by new commits.")] = False,
     force: Force = False,
 ) -> None:
-    """Bring a past state back: as a new branch, or with --in-place by new commits; history stays either way."""
+    """Restore a past state: as a new branch, or with --in-place by new commits. History stays either way."""
     if in_place == (to is not None):
-        raise Invalid("name a new branch with --to NAME, or say --in-place")
+        raise Invalid("name a new branch with --to NAME, or pass --in-place")
     store = target.store(for_writing=True)
     if to is not None:
         made = Branches(store, db).create(to, parent=branch, at=at)
         echo(f"branch {printable(to)} at LSN {made.base}")
         return
-    guard_space(store, db, force, "commits since then are thrown away, and their numbers are given again")
+    guard_space(store, db, force, "commits since then are discarded, and their numbers are used again")
     lsn = Past(store, db).state(branch, at).lsn
     with PageDb.open(store, db, branch=branch, name="worm db restore", kind=None) as writer:
         changed = Past(store, db).restore(writer, lsn)
@@ -324,20 +326,20 @@ def create_branch(
 
 
 def delete_branch(target: Target, db: Db, name: Branching) -> None:
-    """Delete a branch and the data that only it has. Its current writer is fenced."""
+    """Delete a branch and the data that only it has. This fences its current writer."""
     Branches(target.store(for_writing=True), db).delete(name)
     echo(f"deleted {printable(name)}")
 
 
 def undelete_branch(target: Target, db: Db, name: Branching) -> None:
-    """Always refused, with the reason: a page store does not keep deleted branches."""
+    """Always fails, with the reason: a page store does not keep deleted branches."""
     Branches(target.store(), db).undelete(name)
 
 
 def reset_branch(target: Target, db: Db, name: Branching, at: At = None, force: Force = False) -> None:
-    """Throw away what was written on a branch, and fork it from its parent again."""
+    """Discard what was written on a branch, and fork it from its parent again."""
     store = target.store(for_writing=True)
-    guard_space(store, db, force, "commits of this branch are thrown away, and their numbers are given again")
+    guard_space(store, db, force, "commits of this branch are discarded, and their numbers are used again")
     made = Branches(store, db).reset(name, at=at)
     echo(f"branch {printable(name)} of {printable(made.parent or '')} at LSN {made.base}")
 
@@ -345,10 +347,10 @@ def reset_branch(target: Target, db: Db, name: Branching, at: At = None, force: 
 def diff_branches(
     target: Target,
     db: Db,
-    before: Annotated[str, typer.Argument(metavar="BRANCH", help="The one side.")],
-    after: Annotated[str, typer.Argument(metavar="OTHER", help="The other side.")] = MAIN,
+    before: Annotated[str, typer.Argument(metavar="BRANCH", help="The first branch.")],
+    after: Annotated[str, typer.Argument(metavar="OTHER", help="The branch to compare it with.")] = MAIN,
 ) -> None:
-    """The pages that are different on two branches: `+` only on the other, `-` only on the first, `~` on both."""
+    """List the pages that differ between two branches: `+` only on the other, `-` only on the first, `~` on both."""
     past = Past(target.store(for_writing=True), db)
     found = 0
     for one in past.differences(past.state(before), past.state(after)):
@@ -364,13 +366,13 @@ def diff_branches(
 def show_stat(found: BranchStat, branch: PageBranch) -> None:
     origin = "" if found.parent is None else f", forked from {printable(found.parent)} at LSN {found.base:,}"
     echo(f"branch {printable(found.name)}{origin}")
-    echo(f"LSN {found.head_lsn:,}, in layers up to {found.lsn:,}, readable from {found.horizon:,} on")
+    echo(f"LSN {found.head_lsn:,}, in layers up to {found.lsn:,}, readable since {found.horizon:,}")
     rows = [[one.kind, f"{one.layers:,}", f"{one.versions:,}", size(one.bytes)] for one in found.kinds]
     rows.append(["log", f"{found.log_slots:,}", "-", size(found.log_bytes)])
     echo_table(STAT_COLUMNS, rows, right=STAT_COLUMNS[1:])
-    echo(f"a read asks up to {found.read_max} layers, {found.read_mean:.1f} on the average, before filters")
+    echo(f"a read checks up to {found.read_max} layers, {found.read_mean:.1f} on average, before filters")
     if found.page_bytes:
-        echo(f"{found.write_amplification:.2f} bytes stored for each of {size(found.page_bytes)} of pages")
+        echo(f"{found.write_amplification:.2f} bytes stored per byte of pages ({size(found.page_bytes)})")
     for line in picture(branch):
         echo(line)
 

@@ -1,4 +1,4 @@
-"""`worm dlq`: what the workers, the rules and the schedules could not do. List, show, redrive and drop it."""
+"""`worm dlq`: list, show, redrive and drop messages that the workers, rules and schedules could not process."""
 
 from __future__ import annotations
 
@@ -22,17 +22,23 @@ RESULT_COLUMNS = ("queue", "id", "key", "result", "problem")
 ID_SHOWN = 8
 
 QueueName = Annotated[
-    str | None, typer.Argument(metavar="[NAME]", help="Dead letters of this worker; without one, of all.")
+    str | None, typer.Argument(metavar="[NAME]", help="Dead letters of this worker; of all if you name none.")
 ]
 StackName = Annotated[
-    str | None, typer.Option("--stack", metavar="STACK", envvar="WORM_STACK", help="The stack whose queues are meant.")
+    str | None, typer.Option("--stack", metavar="STACK", envvar="WORM_STACK", help="The stack that owns the queues.")
 ]
-QueueUrl = Annotated[str | None, typer.Option("--queue", metavar="URL", help="This queue, instead of a stack's.")]
+QueueUrl = Annotated[
+    str | None, typer.Option("--queue", metavar="URL", help="Use this queue instead of a stack's queues.")
+]
 Key = Annotated[
-    str | None, typer.Option("--key", metavar="KEY", help="Only those about this key; * stands for any characters.")
+    str | None, typer.Option("--key", metavar="KEY", help="Only those about this key; * matches any characters.")
 ]
-Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Only those whose reason has this text.")]
-MessageId = Annotated[str | None, typer.Option("--id", metavar="ID", help="Only this message; its beginning will do.")]
+Reason = Annotated[
+    str | None, typer.Option("--reason", metavar="TEXT", help="Only those whose reason contains this text.")
+]
+MessageId = Annotated[
+    str | None, typer.Option("--id", metavar="ID", help="Only this message; the start of its id is enough.")
+]
 All = Annotated[bool, typer.Option("--all", help="All of them.")]
 
 
@@ -45,7 +51,7 @@ def list_letters(
     reason: Reason = None,
     format: Rows = RowFormat.table,
 ) -> None:
-    """List dead letters: when each came, of which kind it is, what it is about and why. They stay where they are."""
+    """List dead letters: when each arrived, its kind, its subject and its reason. They stay in the queue."""
     place = _Place(target, stack, queue, name)
     found = place.letters(LetterChoice(key, reason))
     rows: list[dict[str, JsonValue]] = [{**one.shape(), "model": place.model(one)} for one in found]
@@ -69,7 +75,7 @@ def show(
     id: MessageId = None,
     format: Annotated[RowFormat, typer.Option("--format", help="How to show it.")] = RowFormat.table,
 ) -> None:
-    """Show dead letters whole: attributes and body. They stay where they are."""
+    """Show complete dead letters: attributes and body. They stay in the queue."""
     place = _Place(target, stack, queue, name)
     found = place.letters(LetterChoice(key, reason, id))
     if format is not RowFormat.table:
@@ -98,15 +104,16 @@ def redrive(
     id: MessageId = None,
     all: All = False,
     to: Annotated[
-        str | None, typer.Option("--to", metavar="URL", help="Send them to this queue, not where they belong.")
+        str | None, typer.Option("--to", metavar="URL", help="Send them to this queue instead of where they came from.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
     format: Rows = RowFormat.table,
 ) -> None:
-    """Send dead letters where they belong, and then remove them: to their queue; a failed run of a function or a Spark
-    job starts again.
+    """Send dead letters back where they came from, and then remove them. A failed run of a function or a Spark job
+    starts again.
 
-    Safe at any time: what is handled twice gives the same. Exit code of the first failure if one cannot be sent.
+    Safe at any time: processing a message twice gives the same result. If one cannot be sent, the exit code is that of
+    the first failure.
     """
     place, choice = _Place(target, stack, queue, name), _choice(key, reason, id, all)
 
@@ -129,7 +136,7 @@ def drop(
     yes: Annotated[bool, typer.Option("--yes", help="Really drop them.")] = False,
     format: Rows = RowFormat.table,
 ) -> None:
-    """Delete dead letters for good. Without --yes it only says which.
+    """Delete dead letters permanently. Without --yes it only shows which.
 
     Documents, history and tables stay as they are: the sweep still finds what a dropped event was about.
     """
@@ -143,7 +150,7 @@ def drop(
     results = place.each(choice, act)
     _show_results(place, results, format)
     if results and not yes:
-        echo("worm: nothing was dropped; --yes drops them", err=True)
+        echo("worm: nothing was dropped; pass --yes to drop them", err=True)
 
 
 class _Place:
@@ -151,7 +158,9 @@ class _Place:
 
     def __init__(self, target: Target, stack: str | None, queue: str | None, name: str | None) -> None:
         if queue is not None and name is not None:
-            raise Invalid("--queue and a NAME are both given", hint="a NAME is of a stack; leave one of them out")
+            raise Invalid(
+                "--queue and a NAME are both given", hint="a NAME is for the queues of a stack; pass only one of them"
+            )
         aws = Aws(target.endpoint_url)
         self._url = target.url if target.url != DEFAULT_URL else None
         if queue is not None:
@@ -162,7 +171,7 @@ class _Place:
             self._url = self._url or found.url
         self._target = target
         self.seen = 0
-        """How many letters were received, whether they are meant or not."""
+        """How many letters were received, selected or not."""
         self._models: Callable[[str], str | None] | None = None
 
     def letters(self, choice: LetterChoice) -> list[Letter]:
@@ -199,23 +208,26 @@ class _Place:
         return self._models(letter.key)
 
     def nothing(self) -> str:
-        """What is said where no letter fits."""
-        return f"none of {count(self.seen, 'dead letter')} fits" if self.seen else "no dead letters"
+        """The message if no letter matches."""
+        return f"none of {count(self.seen, 'dead letter')} matches" if self.seen else "no dead letters"
 
     def note_more(self) -> None:
         for queue in self.queues:
             if queue.more:
                 more = f"{queue.more:,} more of {queue.name}"
-                echo(f"worm: note: about {more} were not received: others hold them, or there are too many", err=True)
+                echo(
+                    f"worm: note: about {more} were not received: other readers hold them, or there are too many",
+                    err=True,
+                )
 
 
 def _models(target: Target) -> Callable[[str], str | None]:
-    """The model of a key in the bucket. None of any key where the schema cannot be read."""
+    """The model of a key in the bucket. Always None if the schema cannot be read."""
     try:
         session = target.connect()
         resolver, prefix = session.resolver, session.store.url.partition("://")[2].partition("/")[2]
     except WormError:
-        return lambda key: None  # a list of dead letters must not depend on the bucket that has the trouble
+        return lambda key: None  # listing dead letters must not depend on a bucket that may be the problem
     below = f"{prefix}/" if prefix else ""
     return lambda key: resolver.parse(key[len(below) :]).model if key.startswith(below) else None
 
@@ -223,7 +235,7 @@ def _models(target: Target) -> Callable[[str], str | None]:
 def _choice(key: str | None, reason: str | None, id: str | None, all: bool) -> LetterChoice:
     is_narrow = any(one is not None for one in (key, reason, id))
     if all == is_narrow:
-        raise Invalid("which dead letters?", hint="say either --all, or --key, --reason or --id")
+        raise Invalid("choose the dead letters", hint="pass --all, or --key, --reason or --id")
     return LetterChoice(key, reason, id)
 
 

@@ -1,4 +1,4 @@
-"""`worm doctor`: whether everything works, in one screen, and what to do where it does not."""
+"""`worm doctor`: shows on one screen whether everything works, and what to do if not."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ EXIT_UNKNOWN = 14
 def doctor(
     target: Target,
     stack: Annotated[
-        str | None, typer.Option("--stack", metavar="STACK", envvar="WORM_STACK", help="The stack to look at.")
+        str | None, typer.Option("--stack", metavar="STACK", envvar="WORM_STACK", help="The stack to check.")
     ] = None,
     format: Report = ReportFormat.table,
 ) -> None:
-    """Say in one screen whether everything works: stack, bucket, queues, dead letters, freshness, sweep, costs.
+    """Check on one screen whether everything works: stack, bucket, queues, dead letters, freshness, sweep, costs.
 
-    Reads only. Without --stack it looks at the store alone; with it, --url is the stack's bucket unless given. Exit
-    code 0 when all is well, 1 when something is wrong, 14 when what matters cannot be read.
+    Reads only. Without --stack it checks only the store; with it, --url defaults to the stack's bucket. Exit code 0 if
+    all is well, 1 if something is wrong, 14 if something important cannot be read.
     """
     url = target.url if target.url != DEFAULT_URL or not stack else None
     checkup = Checkup(
@@ -48,7 +48,7 @@ def doctor(
 
 
 def lines(health: Health) -> list[str]:
-    """What is shown to people."""
+    """The report for people."""
     about = f"stack {health.stack}" if health.stack else str(health.url)
     shown = [f"{about}, {iso_seconds(health.at)}", ""]
     width = max(len(one.area) for one in health.findings) + 2
@@ -64,4 +64,4 @@ def _verdict(health: Health) -> str:
     if health.verdict == "trouble":
         return count(sum(one.state is State.trouble for one in health.findings), "problem")
     unread = sorted({one.area for one in health.findings if one.state is State.unknown})
-    return f"cannot tell: {', '.join(unread)} cannot be read"
+    return f"unknown: {', '.join(unread)} cannot be read"

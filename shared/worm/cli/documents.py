@@ -38,17 +38,17 @@ from worm.query.filter_text import filter_fields, parse_filter
 from worm.schema.fields import SINGLETON_ID, id_text
 
 LINES = (".ndjson", ".jsonl")
-"""A file of such a name has one document a line."""
+"""Files with these names have one document per line."""
 
 
 def get(
     session: SessionOnBranch,
     model: ModelName,
     id: SingleId = SINGLETON_ID,
-    at: Annotated[str | None, typer.Option("--at", metavar="SEQ|TIME", help=f"As it was: {MOMENT_HELP}.")] = None,
+    at: Annotated[str | None, typer.Option("--at", metavar="SEQ|TIME", help=f"A past state: {MOMENT_HELP}.")] = None,
     format: Rows = RowFormat.json,
 ) -> None:
-    """Show a document, as it is or as it was."""
+    """Show a document, current or past."""
     chosen, documents = entity_id(session, model, id, "get"), session.model(model)
     if at is None:
         echo_document(documents.get(chosen), format)
@@ -59,7 +59,7 @@ def get(
     else:
         found, when = documents.get_at(chosen, time=moment), at
     if found is None:
-        raise NotFound(f"there is no {model} '{chosen}' at {when}", key=session.resolver.document_key(model, chosen))
+        raise NotFound(f"{model} '{chosen}' does not exist at {when}", key=session.resolver.document_key(model, chosen))
     echo_document(found, format)
 
 
@@ -70,13 +70,14 @@ def put(
     id: Annotated[str | None, typer.Option("--id", metavar="ID", help="Id of the document.")] = None,
     many: Annotated[
         bool,
-        typer.Option("--many", help="FILE holds several: a JSON array, or one document a line, as in *.ndjson."),
+        typer.Option("--many", help="FILE has several documents: a JSON array, or one per line, as in *.ndjson."),
     ] = False,
     format: Annotated[
-        RowFormat | None, typer.Option("--format", help="How to show what was stored.  [default: json; table of many]")
+        RowFormat | None,
+        typer.Option("--format", help="How to show the stored documents.  [default: json; with --many: table]"),
     ] = None,
 ) -> None:
-    """Store a document: create it, or replace the one that is there."""
+    """Store a document: create it, or replace the existing one."""
     many = many or file.endswith(LINES)
     if many and id is not None:
         raise Invalid("--id names one document, --many stores several", hint="each document names its own id")
@@ -98,7 +99,7 @@ def put(
 def rm(
     target: AuthorTargetOnBranch,
     model: ModelName,
-    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids; of a singleton `_`.")] = None,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids; `_` for a singleton.")] = None,
     filter: Annotated[
         list[str] | None,
         typer.Option("--filter", metavar="CONDITIONS", help="Documents that match, as in `worm table query`."),
@@ -106,9 +107,9 @@ def rm(
     dry_run: DryRun = None,
     format: Rows = RowFormat.table,
 ) -> None:
-    """Delete documents; with soft delete they go to trash. More than one id, or --filter, is a dry run by default."""
+    """Delete documents; with soft delete they go to trash. Several ids, or --filter, are a dry run by default."""
     if bool(ids) is bool(filter):
-        raise Invalid("name the documents by ids or by --filter", hint=f"worm rm {model} ID")
+        raise Invalid("name the documents by id, or with --filter", hint=f"worm rm {model} ID")
     session = target.connect()
     documents = session.model(model)
     documents.check_removing()
@@ -128,12 +129,12 @@ def rm(
     elif documents.delete(chosen[0]):
         show_outcomes([Outcome(chosen[0], "deleted")], format)
     else:
-        raise NotFound(f"there is no {model} '{chosen[0]}'", key=session.resolver.document_key(model, chosen[0]))
+        raise NotFound(f"{model} '{chosen[0]}' does not exist", key=session.resolver.document_key(model, chosen[0]))
 
 
 def parse_documents(body: bytes) -> list[Document | Invalid]:
-    """A JSON array of documents, or one document a line. Empty lines are skipped. What is no document is an error in
-    its place; a broken array has no places."""
+    """A JSON array of documents, or one document per line. Empty lines are skipped. An item that is not a document
+    becomes an error at its position; a broken array has no positions."""
     if body.lstrip().startswith(b"["):
         listed = cast("list[JsonValue]", _loaded(body))
         return [one if isinstance(one, dict) else _no_object(f"item {at}") for at, one in enumerate(listed, start=1)]
@@ -156,7 +157,7 @@ def _no_object(what: str, hint: str | None = None) -> Invalid:
 
 def _object(value: JsonValue, what: str) -> Document:
     if not isinstance(value, dict):
-        raise _no_object(what, "several documents need --many")
+        raise _no_object(what, "to store several documents, pass --many")
     return value
 
 
@@ -164,25 +165,25 @@ def _loaded(body: bytes) -> JsonValue:
     try:
         return loads(body)
     except Invalid as mistake:
-        mistake.hint = mistake.hint or "the input must be JSON; one document a line needs --many"
+        mistake.hint = mistake.hint or "the input must be JSON; for one document per line, pass --many"
         raise
 
 
 def _id_of(session: Worm, model: str, document: Document, given: str | None) -> str | None:
-    """The id that the document is to have; None where it gets a new one."""
+    """The id of the document; None if it gets a new one."""
     definition = session.schema.model(model)
     if definition.is_singleton:
         if given not in (None, SINGLETON_ID):
-            raise Invalid(f"{model} has a single document, --id says {shown(given)}", hint="leave --id out")
+            raise Invalid(f"{model} has a single document, but --id is {shown(given)}", hint="leave out --id")
         return SINGLETON_ID
     own = None if document.get("id") is None else id_text(definition.id_type, document["id"])
     if given is not None and own is not None and own != given:
-        raise Invalid(f"the document says id {shown(own)}, --id says {shown(given)}", path="id")
+        raise Invalid(f"the document has id {shown(own)}, but --id is {shown(given)}", path="id")
     return own if given is None else given
 
 
 def _named(session: Worm, model: str, document: Document, chosen: str | None) -> Document:
-    """The id for a document that does not say its own: a number where the ids of the model are numbers."""
+    """The id for a document without one: a number if the ids of the model are numbers."""
     definition = session.schema.model(model)
     if chosen is None or definition.is_singleton or document.get("id") is not None:
         return {}
@@ -191,7 +192,7 @@ def _named(session: Worm, model: str, document: Document, chosen: str | None) ->
 
 
 def _put_many(session: Worm, model: str, found: list[Document | Invalid]) -> list[Outcome]:
-    """One's failure stops no other."""
+    """A failure does not stop the others."""
     outcomes: dict[int, Outcome] = {}
     wanted: dict[int, Document] = {}
     for at, one in enumerate(found):

@@ -1,5 +1,5 @@
-"""`worm history`, `worm diff`, `worm rollback`, `worm snapshot …`: the past of one document, and going back to it;
-without an id, `worm history` searches the past of all. `worm restore` brings whole models back."""
+"""`worm history`, `worm diff`, `worm rollback`, `worm snapshot …`: the past of one document, and going back to it.
+Without an id, `worm history` searches all histories. `worm restore` restores whole models."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Seq = Annotated[int, typer.Argument(metavar="SEQ", min=1, help="Number of an ent
 
 
 class EntryOp(StrEnum):
-    """What an entry can be of, for `--op`."""
+    """The kinds of entries, for `--op`."""
 
     create = "create"
     update = "update"
@@ -62,39 +62,47 @@ def history(
         str | None, typer.Argument(metavar="[MODEL]", help="Name of the model.", autocompletion=complete_model)
     ] = None,
     id: SingleId = SINGLETON_ID,
-    actor: Annotated[str | None, typer.Option("--actor", metavar="NAME", help="Search: who changed it.")] = None,
-    since: Annotated[str | None, typer.Option("--since", metavar="TIME", help="Search: not before this time.")] = None,
-    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Search: not after this time.")] = None,
-    op: Annotated[EntryOp | None, typer.Option("--op", help="Search: what was done.")] = None,
+    actor: Annotated[
+        str | None, typer.Option("--actor", metavar="NAME", help="Search: only changes by this actor.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help="Search: only entries since this time.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="Search: only entries until this time.")
+    ] = None,
+    op: Annotated[EntryOp | None, typer.Option("--op", help="Search: only entries of this kind.")] = None,
     reason: Annotated[
-        str | None, typer.Option("--reason", metavar="TEXT", help="Search: a part of the reason.")
+        str | None, typer.Option("--reason", metavar="TEXT", help="Search: only entries whose reason contains this.")
     ] = None,
     metadata: Annotated[
         list[str] | None,
-        typer.Option("--metadata", metavar="NAME=VALUE", help="Search: metadata with this value. May be repeated."),
+        typer.Option(
+            "--metadata", metavar="NAME=VALUE", help="Search: only entries with this metadata. May be repeated."
+        ),
     ] = None,
     cursor: Annotated[
-        str | None, typer.Option("--cursor", metavar="CURSOR", help="Search: go on after the page that gave this.")
+        str | None, typer.Option("--cursor", metavar="CURSOR", help="Search: continue after the page with this cursor.")
     ] = None,
     limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Only the newest N entries.")] = None,
     before: Annotated[
         int | None,
-        typer.Option("--before", metavar="SEQ", min=1, help="Of one document: only entries before this one."),
+        typer.Option("--before", metavar="SEQ", min=1, help="One document: only entries before this one."),
     ] = None,
     format: Rows = RowFormat.table,
 ) -> None:
-    """Show the oplog of a document, or search those of all documents.
+    """Show the history of a document, or search the histories of all documents.
 
-    Of one document, oldest entry first. Without an id, all entries that match, newest first.
+    For one document, the oldest entry is first. Without an id, you get all entries that match, newest first.
     """
     asked = {"actor": actor, "since": since, "until": until, "op": op, "reason": reason, "cursor": cursor}
     given = [f"--{name}" for name, value in {**asked, "metadata": metadata}.items() if value is not None]
     is_single = id != SINGLETON_ID or (model is not None and not given and session.schema.model(model).is_singleton)
     if is_single and given:
-        hint = "leave the id out, or the option"
+        hint = "leave out either the id or the option"
         raise Invalid(f"{given[0]} searches the histories of all documents", hint=hint)
     if not is_single and before is not None:
-        raise Invalid("--before needs the id of a document", hint="--cursor and --until go back in a search")
+        raise Invalid("--before needs the id of a document", hint="in a search, use --cursor or --until")
     if is_single:
         _show_one(session, model or "", id, limit, before, format)
         return
@@ -112,7 +120,7 @@ def _show_one(session: Worm, model: str, id: str, limit: int | None, before: int
 
 
 def _show_found(found: HistoryRows[HistoryEntry], format: RowFormat) -> None:
-    """The entries; on stderr how to go on, and what could not be read."""
+    """Prints the entries; on stderr, how to continue, and what could not be read."""
     if format is RowFormat.table:
         echo_table(FOUND_COLUMNS, [[one.model, one.id, *_row(one)] for one in found], right=["Seq"])
     else:
@@ -128,12 +136,14 @@ def _show_found(found: HistoryRows[HistoryEntry], format: RowFormat) -> None:
 
 
 def _metadata(texts: list[str]) -> dict[str, JsonValue]:
-    """`NAME=VALUE`: a value that is JSON is that, any other is text."""
+    """`NAME=VALUE`: the value is parsed as JSON if possible, else it is text."""
     wanted: dict[str, JsonValue] = {}
     for text in texts:
         name, is_pair, value = text.partition("=")
         if not is_pair or not name:
-            raise Invalid(f"{shown(text)} is no NAME=VALUE", path="--metadata", hint="write --metadata job=7")
+            raise Invalid(
+                f"{shown(text)} is not of the form NAME=VALUE", path="--metadata", hint="write --metadata job=7"
+            )
         try:
             wanted[name] = loads(value.encode())
         except Invalid:
@@ -144,7 +154,7 @@ def _metadata(texts: list[str]) -> dict[str, JsonValue]:
 def diff(
     session: SessionOnBranch, model: ModelName, id: EntityId, seq_a: Seq, seq_b: Seq, format: Rows = RowFormat.table
 ) -> None:
-    """Show the fields that differ between the documents after two entries."""
+    """Show the fields that differ between two entries of a document's history."""
     found = session.model(model).diff_between(entity_id(session, model, id, "diff"), seq_a, seq_b)
     rows = [_sides(name, found) for name in sorted(found.diff)]
     if format is RowFormat.table:
@@ -168,20 +178,20 @@ def rollback(
 
 def restore(
     session: AuthorSessionOnBranch,
-    at: Annotated[
-        str, typer.Option("--at", metavar="COMMIT|TIME", help="A time, or a commit of the space of the models.")
-    ],
+    at: Annotated[str, typer.Option("--at", metavar="COMMIT|TIME", help="A time, or a commit of the models' space.")],
     models: Models = None,
     max_changed: Annotated[
         int | None,
-        typer.Option("--max-changed", metavar="N", min=0, help="Refused if more have changed since; else 10,000."),
+        typer.Option(
+            "--max-changed", metavar="N", min=0, help="Fail if more documents have changed since.  [default: 10,000]"
+        ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run/--no-dry-run", help="Only say what would change (default).")
+        bool, typer.Option("--dry-run/--no-dry-run", help="Only show what would change (default).")
     ] = True,
     format: Rows = RowFormat.table,
 ) -> None:
-    """Bring whole models back to a moment, each document by a save with history. Run it again if it was interrupted."""
+    """Restore whole models to a moment, each document by a save with history. Run it again if it was interrupted."""
     most = CHANGED_MAX if max_changed is None else max_changed
     with progress_bar("Restoring", is_hidden=dry_run or format is not RowFormat.table) as show:
         report = session.restore(at=at, models=models or None, dry_run=dry_run, max_changed=most, progress=show)
@@ -230,7 +240,7 @@ def restore_snapshot(
 
 
 def _sides(name: str, found: Diff) -> dict[str, JsonValue]:
-    """A field before and after; a side that has no such field lacks the member."""
+    """A field before and after; a side without the field lacks the member."""
     sides = zip(("before", "after"), found.diff[name], strict=True)
     return {"field": name, **{side: value for side, value in sides if name not in found.absent[side]}}
 

@@ -1,7 +1,7 @@
-"""`worm log …`: look at a log, check it, repair it, make it small. `worm pack`, `worm unpack`: the store of a directory
-as one file, and back.
+"""`worm log …`: inspect, check, repair and compact a log. `worm pack`, `worm unpack`: convert the store of a directory
+into one file, and back.
 
-Records of a log are printed as lines that people read and `grep` finds things in.
+Records of a log are printed as lines that people can read and `grep` can search.
 """
 
 from __future__ import annotations
@@ -41,9 +41,11 @@ _BARE = ("doc", "spec", "field")
 
 LogName = Annotated[
     str | None,
-    typer.Argument(metavar="[NAME]", help="The database whose log it is; without it, the log of the directory --url."),
+    typer.Argument(
+        metavar="[NAME]", help="The database that owns the log; without it, the log of the directory --url."
+    ),
 ]
-Named = Annotated[str, typer.Argument(metavar="NAME", help="The database whose log it is.")]
+Named = Annotated[str, typer.Argument(metavar="NAME", help="The database that owns the log.")]
 LogBranch = Annotated[str, typer.Option("--branch", metavar="NAME", help="The branch of a page store.")]
 After = Annotated[
     str | None, typer.Option("--after", metavar="LSN|TIME", help="Only records after this LSN, or after this time.")
@@ -52,13 +54,13 @@ Raw = Annotated[bool, typer.Option("--raw", help="The lines as they are stored, 
 
 
 def _tools(target: Target, name: str | None, branch: str = "", *, for_writing: bool = False) -> LogTools:
-    """The tools for the log of a database, or without a name for that of a store's directory. For writing, a bucket
-    must keep write conditions."""
+    """The tools for the log of a database, or without a name for the log of a store's directory. To write, a bucket
+    must honor write conditions."""
     if name is not None:
         store = target.store(for_writing=for_writing)
         return CommitLogTools(store, _keys(store, name, branch))
     if "://" in target.url and not target.url.startswith("file://"):
-        raise Invalid(f"{target.url!r} is no directory", hint="name the database: `worm log … NAME --url URL`")
+        raise Invalid(f"{target.url!r} is not a directory", hint="name a database: `worm log … NAME --url URL`")
     from worm.journal.tools import DirectoryTools  # not on Windows, where the log of a bucket can be read
 
     return DirectoryTools(Path(target.url.removeprefix("file://")))
@@ -74,8 +76,8 @@ def _keys(store: Store, name: str, branch: str) -> DbKeys:
 
 
 def list_logs(target: Target, format: Report = ReportFormat.table) -> None:
-    """List the databases of a bucket, with what each of them is: a log of documents, a page store, a space."""
-    from worm.pages.apply import databases  # the log of a directory is read without this room
+    """List the databases of a bucket and their kinds: a log of documents, a page store, a space."""
+    from worm.pages.apply import databases  # reading the log of a directory does not need this package
 
     store, clock = target.store(), SystemClock()
     rows: list[list[str]] = []
@@ -93,7 +95,7 @@ def list_logs(target: Target, format: Report = ReportFormat.table) -> None:
 
 
 def stat(target: Target, name: Named, branch: LogBranch = "", format: Report = ReportFormat.table) -> None:
-    """Show the extent of a log, its size, and its newest writer."""
+    """Show the range of a log, its size, and its newest writer."""
     store, clock = target.store(), SystemClock()
     keys = _keys(store, name, branch)
     reader = LogReader(store, keys)
@@ -101,7 +103,7 @@ def stat(target: Target, name: Named, branch: LogBranch = "", format: Report = R
     lease = lease_file(store, keys, clock=clock, ids=Ids.system(clock)).read() or Lease()
     root = root_file(store, keys, clock=clock, ids=Ids.system(clock)).read()
     if root is None:
-        raise NotFound(f"there is no log {name!r}", key=keys.root)
+        raise NotFound(f"the log {name!r} does not exist", key=keys.root)
     shape: JsonObject = {
         "name": name,
         "kind": root.kind,
@@ -122,14 +124,15 @@ def stat(target: Target, name: Named, branch: LogBranch = "", format: Report = R
 def gc(
     target: Target,
     name: Named,
-    before: Annotated[str, typer.Option("--before", metavar="LSN|TIME", help="Nobody needs records before this.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    before: Annotated[str, typer.Option("--before", metavar="LSN|TIME", help="Delete records before this.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
 ) -> None:
-    """Delete old slots of a log of documents. Of a page store or a space, `worm db gc` knows what is needed."""
+    """Delete old slots of a log of documents. For a page store or a space, use `worm db gc`, which knows what is
+    needed."""
     store, clock = target.store(for_writing=not dry_run), SystemClock()
     root = root_file(store, DbKeys(name), clock=clock, ids=Ids.system(clock), kind="documents").read()
     if root is None:
-        raise NotFound(f"there is no log {name!r}", key=DbKeys(name).root)
+        raise NotFound(f"the log {name!r} does not exist", key=DbKeys(name).root)
     reader = LogReader(store, name)
     done = LogCollector(store, name).run(reader.slot_before(max(0, reader.lsn_of(before) - 1)), dry_run=dry_run)
     echo(f"{count(done.deleted, 'slot')}, {count(done.bytes, 'byte')}; the log begins after slot {done.boundary}")
@@ -138,9 +141,10 @@ def gc(
 
 
 def verify(target: Target, name: LogName = None, branch: LogBranch = "", format: Report = ReportFormat.table) -> None:
-    """Read the whole log, check every record, fold it, and check that its minimal form says the same. Reads only.
+    """Read the whole log, check every record, fold it, and check that its minimal form gives the same state. Reads
+    only.
 
-    Exit code 9 when the log is damaged; the place is named.
+    Exit code 9 if the log is damaged; the output names the position.
     """
     report = _tools(target, name, branch).verify()
     if format is ReportFormat.json:
@@ -158,7 +162,7 @@ def _show_verify(report: LogVerifyReport) -> None:
     for problem in report.problems:
         echo(f"{problem.kind}  {printable(problem.key)}: {printable(problem.detail)}")
     if report.kept_from > 1:
-        echo(f"the log is kept from LSN {report.kept_from} on; what was before is collected")
+        echo(f"the log is kept since LSN {report.kept_from}; earlier records are deleted")
     echo(count(len(report.problems), "problem") if report.problems else "no problems")
 
 
@@ -167,11 +171,11 @@ def repair(
     name: LogName = None,
     branch: LogBranch = "",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run/--no-dry-run", help="Only say what would be put aside (default).")
+        bool, typer.Option("--dry-run/--no-dry-run", help="Only show what would be set aside (default).")
     ] = True,
     format: Report = ReportFormat.table,
 ) -> None:
-    """Keep the intact beginning of a damaged log and put the rest aside. Nothing is deleted."""
+    """Keep the intact beginning of a damaged log and set the rest aside. Nothing is deleted."""
     report = _tools(target, name, branch, for_writing=not dry_run).repair(dry_run=dry_run)
     if format is ReportFormat.json:
         echo_json({"dryRun": dry_run} | _report_shape(report))
@@ -187,7 +191,7 @@ def repair(
 
 
 def compact(target: Target, name: LogName = None, branch: LogBranch = "", format: Report = ReportFormat.table) -> None:
-    """Rewrite the log to its minimal form: the state stays the same, what led to it goes."""
+    """Rewrite the log to its minimal form: the state stays the same, the intermediate steps are removed."""
     report = _tools(target, name, branch, for_writing=True).compact()
     if format is ReportFormat.json:
         echo_json(_report_shape(report))
@@ -205,10 +209,10 @@ def cat(
     op: Annotated[str | None, typer.Option("--op", metavar="OP", help="Only records with this op.")] = None,
     raw: Raw = False,
 ) -> None:
-    """Print the log, a line for each record: lsn, time, transaction, op, namespace, id, content."""
+    """Print the log, one line per record: lsn, time, transaction, op, namespace, id, content."""
     tools = _tools(target, name, branch)
     if tools.kept_from > 1:
-        echo(f"note: the log is kept from LSN {tools.kept_from} on; what was before is collected", err=True)
+        echo(f"note: the log is kept since LSN {tools.kept_from}; earlier records are deleted", err=True)
     for item in tools.cat(after=after):
         if isinstance(item, Torn):
             show_torn(item)
@@ -221,7 +225,7 @@ def tail(
     name: LogName = None,
     branch: LogBranch = "",
     lines: Annotated[int, typer.Option("--lines", "-n", metavar="N", help="How many records.")] = 10,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is appended, until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing new records until Ctrl-C.")] = False,
     raw: Raw = False,
 ) -> None:
     """Print the last records of the log."""
@@ -240,7 +244,7 @@ def _report_shape(report: LogVerifyReport | LogRepairReport | LogCompactReport) 
 
 
 def _json(value: object) -> JsonValue:
-    """Problems are the only values that are more than a text or a number."""
+    """Problems are the only values that are not text or a number."""
     if isinstance(value, tuple):
         return [{_camel(name): cast(JsonValue, member) for name, member in one.items()} for one in value]
     return cast(JsonValue, value)
@@ -252,7 +256,7 @@ def _camel(name: str) -> str:
 
 
 def shown(item: LogLine, *, raw: bool) -> str | bytes:
-    """`lsn  time  txn  op  ns  id  content`, with `-` for what a record has not; raw is the stored line."""
+    """`lsn  time  txn  op  ns  id  content`, with `-` for missing parts; raw is the stored line."""
     if raw:
         return item.line
     value = _decoded(item.value)
@@ -271,7 +275,7 @@ def shown(item: LogLine, *, raw: bool) -> str | bytes:
 
 
 def _decoded(value: JsonObject) -> JsonObject:
-    """A record of a page store or a space as people think of it: the page and what is in it, or the commit."""
+    """A readable record of a page store or a space: the page and its contents, or the commit."""
     header: JsonObject = {name: member for name, member in value.items() if name in ("lsn", "ts", "txn", "op")}
     if value.get("op") == "page":
         data = value.get("data")
@@ -285,7 +289,7 @@ def _decoded(value: JsonObject) -> JsonObject:
 
 
 def show_torn(torn: Torn) -> None:
-    echo(f"note: {torn.size} torn bytes after byte {torn.offset}: a write that was not finished", err=True)
+    echo(f"note: {torn.size} torn bytes after byte {torn.offset}: an unfinished write", err=True)
 
 
 def _text(value: JsonValue) -> str:
@@ -293,7 +297,7 @@ def _text(value: JsonValue) -> str:
 
 
 def _time(value: JsonValue) -> str:
-    """ISO 8601; a number where it is beyond the calendar."""
+    """ISO 8601; a number if it is beyond the calendar."""
     number = value.get("$date") if isinstance(value, dict) else value
     if not isinstance(number, int):
         return NONE
@@ -307,7 +311,7 @@ def pack_directory(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The store's directory; it must not be open.")],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The archive to write; it must not exist.")],
 ) -> None:
-    """Write a store into one archive file. The same store gives the same bytes."""
+    """Pack a store into one archive file. The same store gives the same bytes."""
     from worm.journal.pack import pack
 
     _show_packed("packed", pack(directory, file))
@@ -317,7 +321,7 @@ def unpack_archive(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The archive.")],
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A directory that does not exist, or is empty.")],
 ) -> None:
-    """Make a store of an archive. Everything is checked first: the directory then has all of it, or nothing."""
+    """Unpack an archive into a new store. Everything is checked first: the directory gets all of it, or nothing."""
     from worm.journal.pack import unpack
 
     _show_packed("unpacked", unpack(file, directory))

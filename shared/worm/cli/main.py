@@ -1,16 +1,16 @@
-"""The console script: what the process does with signals, from its first line to its last.
+"""The console script: how the process handles signals, from start to end.
 
-Ctrl-C ends the command at any moment with exit code 130, SIGTERM with 143, and neither shows a traceback. (The first
-hundredths of a second, until this module is loaded, belong to the interpreter: nothing of ours can answer then.)
+Ctrl-C ends the command at any moment with exit code 130, SIGTERM with 143, and neither shows a traceback. (Until this
+module is loaded, some hundredths of a second after the start, the interpreter handles signals.)
 
-- While the program is loaded and when it is done, nothing is in progress: a signal ends the process at once.
-- While a command works, the first signal raises `KeyboardInterrupt`: files are closed, and the cursor comes back.
-  One that strikes where Python cannot raise it (a finalizer), and every further signal, end the process at once.
+- While the program loads and after the command is done, a signal ends the process at once.
+- While a command works, the first signal raises `KeyboardInterrupt`: files are closed, and the cursor comes back. A
+  signal during code where Python cannot raise it (a finalizer), and every further signal, ends the process at once.
 - After an interrupt nothing waits for threads that still talk to a store.
 
 A signal that the caller ignores (`nohup`, a job in the background) stays ignored.
 
-A module of its own because it must be loaded before everything that takes time to load.
+A separate module, because it must be loaded before everything that is slow to load.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 COLLECTED_AFTER = 100_000
-"""New objects between two searches for garbage. What is loaded stays; searching it over and over took a tenth of the
-start."""
+"""New objects between two garbage collections. Loaded modules stay; scanning them repeatedly took a tenth of the
+startup time."""
 
 NOT_INSTALLED = 3
 """As `NotFound`: the exit code of a command whose extra is not installed."""

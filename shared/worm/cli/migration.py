@@ -29,37 +29,39 @@ def migrate(
     session: AuthorSession,
     model: ModelName,
     renames: Annotated[
-        list[str] | None, typer.Option("--rename", metavar="OLD=NEW", help="A field gets another name.")
+        list[str] | None, typer.Option("--rename", metavar="OLD=NEW", help="Rename a field. May be repeated.")
     ] = None,
     conversions: Annotated[
         list[str] | None,
-        typer.Option("--convert", metavar="FIELD=TYPE", help="To string, number, integer, boolean or datetime."),
+        typer.Option(
+            "--convert", metavar="FIELD=TYPE", help="Convert a field to string, number, integer, boolean or datetime."
+        ),
     ] = None,
     defaults: Annotated[
         list[str] | None,
-        typer.Option("--default", metavar="FIELD=JSON", help="The value of a field that is missing or null."),
+        typer.Option("--default", metavar="FIELD=JSON", help="Set a field that is missing or null."),
     ] = None,
-    removals: Annotated[list[str] | None, typer.Option("--remove", metavar="FIELD", help="A field goes.")] = None,
+    removals: Annotated[list[str] | None, typer.Option("--remove", metavar="FIELD", help="Remove a field.")] = None,
     rules: Annotated[
-        Path | None, typer.Option("--rules", metavar="FILE", help="A JSON list of such rules, in their order.")
+        Path | None, typer.Option("--rules", metavar="FILE", help="A JSON file with a list of rules, applied in order.")
     ] = None,
     function: Annotated[
         str | None,
-        typer.Option("--function", metavar="MODULE:NAME", help="A Python function that gets and gives a document."),
+        typer.Option("--function", metavar="MODULE:NAME", help="A Python function that takes and returns a document."),
     ] = None,
     filter: Annotated[
         list[str] | None,
-        typer.Option("--filter", metavar="CONDITIONS", help="Documents that match, as in `worm table query`."),
+        typer.Option("--filter", metavar="CONDITIONS", help="Only documents that match, as in `worm table query`."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
     restart: Annotated[
-        bool, typer.Option("--restart", help="From the beginning, not from where an interrupted run stopped.")
+        bool, typer.Option("--restart", help="Start from the beginning, not where an interrupted run stopped.")
     ] = False,
     format: Report = ReportFormat.table,
 ) -> None:
-    """Change the documents of a model by rules or a function, each by a save with history.
+    """Change the documents of a model by rules or a function, each with a save and history.
 
-    Run it again after an interruption: it goes on. Exit code 1 when a document could not be changed.
+    Run it again after an interruption: it continues. Exit code 1 if a document could not be changed.
     """
     conditions = parse_filter(session.schema.model(model), filter) if filter else None
     if conditions is not None:
@@ -79,7 +81,7 @@ def migrate(
 def _rules(
     renames: list[str], conversions: list[str], defaults: list[str], removals: list[str], file: Path | None
 ) -> list[Rule]:
-    """Renames first, then conversions, defaults, removals; then those of the file."""
+    """Renames first, then conversions, defaults and removals, then the rules of the file."""
     found: list[Rule] = [rename(*_pair(text, "--rename OLD=NEW")) for text in renames]
     found += [convert(*_pair(text, "--convert FIELD=TYPE")) for text in conversions]
     shapes: list[JsonValue] = [_default(text) for text in defaults]
@@ -105,12 +107,12 @@ def _default(text: str) -> JsonObject:
     try:
         return {"default": {"field": name, "value": loads(value.encode())}}
     except Invalid as mistake:
-        hint = f"text needs quotes: --default '{name}=\"{value}\"'"
+        hint = f"quote text: --default '{name}=\"{value}\"'"
         raise Invalid(f"--default {shown(text)}: the value is not JSON", hint=hint) from mistake
 
 
 def _composed(rules: Sequence[Rule], where: str) -> Change:
-    """The rules, then the function. A run that is resumed is known by both, and by the function's code."""
+    """The rules, then the function. A resumed run is identified by both, and by the function's code."""
     function = _function(where)
 
     def change(document: Document) -> Document:
@@ -132,7 +134,7 @@ def _function(where: str) -> Change:
         with _current_directory_first():
             found = getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:
-        hint = "modules are looked for in the current directory, and where Python finds them"
+        hint = "modules are searched in the current directory and on Python's path"
         raise Invalid(f"--function {shown(where)}: {error}", hint=hint) from error
     if not callable(found):
         raise Invalid(f"--function {shown(where)} is not a function")
@@ -150,16 +152,16 @@ def _current_directory_first() -> Iterator[None]:
 
 def _show(report: MigrationReport, dry_run: bool) -> None:
     if report.resumed:
-        echo("goes on where an interrupted run stopped")
+        echo("continuing where an interrupted run stopped")
     for before, after in report.examples:
         echo(f"{cell(before.get('id'))}: {printable(_told(before, after))}")
     verb = "would change" if dry_run else "changed"
     looked = f"looked at {count(report.looked_at, 'document')}"
-    echo(f"{looked}: {report.changed:,} {verb}, {report.unchanged:,} fit already, {len(report.failed):,} failed")
+    echo(f"{looked}: {report.changed:,} {verb}, {report.unchanged:,} already fit, {len(report.failed):,} failed")
     for entity_id, reason in sorted(report.failed.items())[:FAILURES_MAX]:
         echo(f"failed  {printable(entity_id)}: {printable(' '.join(reason.split()))}")
     if len(report.failed) > FAILURES_MAX:
-        echo(f"and {count(len(report.failed) - FAILURES_MAX, 'more failure')}; --format json has all")
+        echo(f"and {count(len(report.failed) - FAILURES_MAX, 'more failure')}; --format json shows all")
     if dry_run:
         echo("nothing was changed")
 

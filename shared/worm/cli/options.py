@@ -1,10 +1,10 @@
 """Where a command works: the options that all commands share, and how a command gets what they name.
 
 `--url`, `--endpoint-url` and `--actor` may precede or follow the command; the later one wins, then the environment
-variable, then the default. `Target` is the result. A command asks for it by a parameter of the type `Target`, or of an
-alias that carries `Shared`: `with_target` gives the command its options and fills the parameter in.
+variable, then the default. `Target` is the result. A command declares a parameter of type `Target`, or of an alias with
+`Shared`: `with_target` adds the options to the command and fills in the parameter.
 
-Every start of `worm` imports this module. So it imports the library only where it opens something.
+Every start of `worm` imports this module, so it imports the library only to open something.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 
 DEFAULT_URL = "./data"
 URL_HELP = "Where the documents are: s3://bucket, s3://bucket/prefix, a directory, or memory://name."
-ENDPOINT_HELP = "S3 endpoint other than AWS's own."
-ACTOR_HELP = "Who is named as the author of writes."
-REASON_HELP = "Why; the history keeps it."
-BRANCH_HELP = "On this branch, for models in a space."
+ENDPOINT_HELP = "S3 endpoint, if it is not AWS."
+ACTOR_HELP = "The author of writes, for the history."
+REASON_HELP = "The reason for the change, kept in the history."
+BRANCH_HELP = "Use this branch, for models in a space."
 
 
 opened_stores: list[Store] = []
-"""Those that the command works on: an interrupted one says whether it has written."""
+"""The stores that the command works on: if it is interrupted, it says whether it has written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the shared options come to."""
+    """The values of the shared options."""
 
     url: str = DEFAULT_URL
     endpoint_url: str | None = None
@@ -70,13 +70,13 @@ class Target:
             endpoint_url=self.endpoint_url,
             actor=self.actor,
             reason=self.reason,
-            maintenance=None if os.environ.get("WORM_MAINTENANCE") else "inline",  # a command folds before it ends
+            maintenance=None if os.environ.get("WORM_MAINTENANCE") else "inline",  # a command must fold before it ends
         )
         opened_stores.append(session.store)
         return session if self.branch is None else session.branch(self.branch)
 
     def store(self, *, for_writing: bool = False) -> Store:
-        """The bare store; for writing only if it keeps write conditions."""
+        """The bare store; for writing, only if it honors write conditions."""
         from worm.clock import Ids, SystemClock
         from worm.store.open import open_store
         from worm.store.probe import ensure_safe
@@ -91,7 +91,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Which of the shared options a command takes; `url` is the help of `--url`. The parameter gets the target, or the
+    """The shared options that a command takes; `url` is the help of `--url`. The parameter gets the target, or the
     session that it opens."""
 
     url: str | None = URL_HELP
@@ -139,7 +139,7 @@ def needs_extra(name: str) -> Iterator[None]:
 
 
 def with_target(function: Callable[..., None]) -> Callable[..., None]:
-    """The function as typer is to see it: with the shared options in place of the parameter that asks for them."""
+    """The function as typer sees it: with the shared options in place of the parameter that needs them."""
     parameters = dict(inspect.signature(function, eval_str=True).parameters)
     asked = {name: shared for name, one in parameters.items() if (shared := _shared(one.annotation)) is not None}
     if not asked:

@@ -1,16 +1,16 @@
-"""Showing results: as an aligned table for people, as JSON, NDJSON or CSV for programs; one by one where a command
-acts on many documents; and a bar while it works.
+"""Shows results: as an aligned table for people, as JSON, NDJSON or CSV for programs; one by one if a command acts on
+many documents; and a progress bar.
 
-- Every line goes through `echo`. On a terminal it shows control characters and marks of text direction escaped, so that
-  a document cannot move the cursor or recolour the terminal. In a pipe or a file, JSON and CSV are exact.
-- A table shows them escaped everywhere. Columns are cut to the terminal's width, and what is cut ends in `…`; those
-  that do not fit at all are left out and named on stderr. In a pipe or a file nothing is cut.
-- Rows may have fields that the schema does not declare. Their columns follow the declared ones, in order of name.
-- JSON output is UTF-8 and complete, whatever the terminal.
-- CSV quotes by RFC 4180. A text that a spreadsheet would run as a formula gets a leading apostrophe unless `raw`. One
-  that has apostrophes there already gets one more, so taking one away gives the text back.
-- Of many documents each is tried and shown; the first failure decides the exit code.
-- The bar is on stderr, only where that is a terminal, and gone when the work is done.
+- Every line goes through `echo`. On a terminal it escapes control characters and text direction marks, so that a
+  document cannot move the cursor or change colors. In a pipe or a file, JSON and CSV are exact.
+- A table escapes them everywhere. Columns are cut to the terminal's width, and a cut value ends in `…`; columns that do
+  not fit at all are left out and listed on stderr. In a pipe or a file nothing is cut.
+- Rows may have fields that the schema does not declare. Their columns follow the declared ones, sorted by name.
+- JSON output is UTF-8 and complete on any terminal.
+- CSV is quoted as in RFC 4180. Text that a spreadsheet would run as a formula gets a leading apostrophe unless `raw`.
+  Text that already starts with apostrophes gets one more, so removing one restores the text.
+- With many documents, each one is tried and shown; the first failure decides the exit code.
+- The bar is on stderr, only on a terminal, and disappears when the work is done.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ GAP = "  "
 COLUMN_MIN = 8
 OUTCOME_COLUMNS = ("id", "result", "reason")
 
-# Control characters but tab and line end, marks of text direction, and the line ends of Unicode.
+# Control characters except tab and newline, text direction marks, and Unicode line separators.
 _ACTING = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]|\r(?!\n)")
 
 
@@ -61,14 +61,14 @@ Report = Annotated[ReportFormat, typer.Option("--format", help="How to show the 
 
 
 def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
-    """The way of all output. On a terminal nothing of a document acts on it; a pipe or a file gets the text as it
+    """All output goes through this. On a terminal, documents cannot control it; a pipe or a file gets the text as it
     is."""
     stream = sys.stderr if err else sys.stdout
     typer.echo(neutral(str(text)) if stream.isatty() else text, err=err, nl=nl)
 
 
 def neutral(text: str) -> str:
-    """The text with what a terminal might act on written as JSON escapes it: JSON stays the same JSON."""
+    """The text with everything that a terminal might act on escaped as in JSON: JSON stays the same JSON."""
     return _ACTING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
@@ -78,13 +78,13 @@ def echo_json(value: JsonValue) -> None:
 
 
 def echo_json_lines(values: Iterable[JsonValue]) -> None:
-    """One value a line."""
+    """One value per line."""
     for value in values:
         echo(json.dumps(value, ensure_ascii=False))
 
 
 def echo_document(document: JsonRow, format: RowFormat) -> None:
-    """One document: as a JSON object, as a table of its fields, as the one row of a CSV."""
+    """One document: as a JSON object, as a table of its fields, as the only row of a CSV."""
     if format is RowFormat.json:
         echo_json(dict(document))
     elif format is RowFormat.table:
@@ -107,11 +107,11 @@ def echo_rows(columns: Sequence[str], rows: Sequence[JsonRow], format: RowFormat
         left_out = columns[len(fitting) :]
         if left_out:
             names = printable(", ".join(left_out))
-            echo(f"worm: note: {count(len(left_out), 'column')} left out (--format json): {names}", err=True)
+            echo(f"worm: note: {count(len(left_out), 'column')} left out (use --format json): {names}", err=True)
 
 
 def fitting_columns(columns: Sequence[str], width_max: int | None) -> Sequence[str]:
-    """The columns, from the first on, that a line of this width has room for; at least one."""
+    """The first columns that fit into a line of this width; at least one."""
     if width_max is None:
         return columns
     room = (width_max + len(GAP)) // (COLUMN_MIN + len(GAP))
@@ -140,7 +140,7 @@ def table_lines(
     width_max: int | None = None,
     widths_min: Sequence[int] | None = None,
 ) -> list[str]:
-    """Header, a line of dashes, and the rows. Columns are as wide as their widest text, and `widths_min` at least."""
+    """Header, a line of dashes, and the rows. Columns are as wide as their widest text, and at least `widths_min`."""
     shown = [[printable(text) for text in row] for row in rows]
     least = widths_min or [0] * len(columns)
     texts = zip(columns, *shown, strict=True)
@@ -211,7 +211,7 @@ def _padded(text: str, width: int, ahead: bool) -> str:
 
 
 def _fitted(widths: list[int], width_max: int | None) -> list[int]:
-    """Take from the widest columns until the line fits, but leave each a readable rest."""
+    """Shrink the widest columns until the line fits, but keep each one readable."""
     fitted = list(widths)
     if width_max is None:
         return fitted
@@ -231,7 +231,7 @@ UNCHANGED = "unchanged"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one document. `id` is empty for one that has none yet."""
+    """The result for one document. `id` is empty if it has none yet."""
 
     id: str
     result: str
@@ -247,7 +247,7 @@ class Outcome:
 
 
 def attempted(id: str, act: Callable[[str], bool], done: str, reason: str) -> Outcome:
-    """Act on one id; False means that there was nothing to act on, for this reason."""
+    """Act on one id; False means that there was nothing to do, for this reason."""
     try:
         return Outcome(id, done) if act(id) else Outcome.missing(id, reason)
     except WormError as error:
@@ -255,7 +255,7 @@ def attempted(id: str, act: Callable[[str], bool], done: str, reason: str) -> Ou
 
 
 def show_outcomes(outcomes: Sequence[Outcome], format: RowFormat) -> None:
-    """A row for each; ends the command with the exit code of the first failure, if there is one."""
+    """A row for each; the exit code is that of the first failure, if any."""
     failures = [outcome.error for outcome in outcomes if outcome.error is not None]
     echo_rows(OUTCOME_COLUMNS if failures else OUTCOME_COLUMNS[:2], [outcome.row() for outcome in outcomes], format)
     if failures:
@@ -264,22 +264,22 @@ def show_outcomes(outcomes: Sequence[Outcome], format: RowFormat) -> None:
 
 
 def note_dry_run(number: int, verb: str) -> None:
-    """On stderr, before what would be done."""
+    """On stderr, before the list of what would be done."""
     echo(f"worm: dry run; --no-dry-run will {verb} {count(number, 'document')}", err=True)
 
 
 def note_unchanged(outcomes: Sequence[Outcome]) -> None:
-    """On stderr: a command that is run again, for instance after it was killed, goes on where it ended."""
+    """On stderr: a command that is run again, for instance after it was killed, continues where it stopped."""
     number = sum(outcome.result == UNCHANGED for outcome in outcomes)
     if number:
         verb = "was" if number == 1 else "were"
-        echo(f"worm: {number:,} of {count(len(outcomes), 'document')} {verb} stored already", err=True)
+        echo(f"worm: {number:,} of {count(len(outcomes), 'document')} {verb} already stored", err=True)
 
 
 # Progress
 
 Progress = Callable[[int, int | None], None]
-"""Given how many are done, and of how many where that is known."""
+"""Called with the number done, and the total if known."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""`worm table query`, `aggregate`, `distinct`, `export`: the rows of a model, totals of them, the values of a field, or
+"""`worm table query`, `aggregate`, `distinct`, `export`: the rows of a model, their totals, the values of a field, or
 all rows into a file.
 
 The options that choose rows are the same for all four, and are checked against the schema. `export` reads and writes
@@ -58,29 +58,36 @@ Filters = Annotated[
     typer.Option(
         "--filter",
         metavar="CONDITIONS",
-        help="status=active, 'amount>100', tags~vip, name=~/^a/i, …; commas or repeating: all hold.",
+        help="status=active, 'amount>100', tags~vip, name=~/^a/i, …; with commas or repeated, all must hold.",
     ),
 ]
 Where = Annotated[
     list[str] | None,
-    typer.Option("--where", metavar="JSON", help="A filter of the whole language; holds beside --filter."),
+    typer.Option("--where", metavar="JSON", help="A filter in the full query language; combined with --filter."),
 ]
 Sort = Annotated[
     list[str] | None,
-    typer.Option("--sort", metavar="FIELDS", help="name or name:asc, -name or name:desc; several with commas."),
+    typer.Option(
+        "--sort", metavar="FIELDS", help="name or name:asc, -name or name:desc; separate several with commas."
+    ),
 ]
 Select = Annotated[
     list[str] | None,
-    typer.Option("--select", metavar="FIELDS", help="Only these fields, with commas; the id is always there."),
+    typer.Option(
+        "--select", metavar="FIELDS", help="Only these fields, separated by commas; the id is always included."
+    ),
 ]
 At = Annotated[
     str | None,
-    typer.Option("--at", metavar="COMMIT|TIME", help="As it was at a time, or at a commit of the model's space."),
+    typer.Option("--at", metavar="COMMIT|TIME", help="The state at a time, or at a commit of the model's space."),
 ]
 MaxChanged = Annotated[
     int | None,
     typer.Option(
-        "--max-changed", metavar="N", min=0, help="With --at: refused if more have changed since; else 10,000."
+        "--max-changed",
+        metavar="N",
+        min=0,
+        help="With --at: fail if more documents have changed since.  [default: 10,000]",
     ),
 ]
 CsvRaw = Annotated[
@@ -98,10 +105,10 @@ class Choice:
     select: list[str] | None = None
     columns: list[str] = field(default_factory=list)
     is_closed: bool = False
-    """Rows have no fields but the columns: they are selected."""
+    """Rows have only the selected columns."""
 
     def columns_of(self, rows: Iterable[JsonRow]) -> list[str]:
-        """The declared fields, then what else the rows have."""
+        """The declared fields, then any others of the rows."""
         return self.columns if self.is_closed else with_others(self.columns, rows)
 
 
@@ -114,12 +121,12 @@ def choose(
     select: list[str] | None = None,
     others: list[str] | None = None,
 ) -> Choice:
-    """The options, checked against the schema. A field that it does not declare is noted on stderr and looked for in
-    the documents; `others` are further fields that the command names."""
-    one_where = once(where, "--where", 'all must hold: {"$and": [{…}, {…}]}, any: {"$or": [{…}, {…}]}')
+    """The options, checked against the schema. An undeclared field is noted on stderr and read from the documents;
+    `others` are further fields of the command."""
+    one_where = once(where, "--where", 'combine them: {"$and": [{…}, {…}]} or {"$or": [{…}, {…}]}')
     chosen = both(parse_filter(definition, filters or []), parse_where(one_where))
-    orders = parse_sort(once(sort, "--sort", "several fields go with commas: --sort name:asc,score:desc"))
-    selected = parse_select(once(select, "--select", "several fields go with commas: --select name,score"))
+    orders = parse_sort(once(sort, "--sort", "separate fields with commas: --sort name:asc,score:desc"))
+    selected = parse_select(once(select, "--select", "separate fields with commas: --select name,score"))
     named = [*filter_fields(chosen), *(order["field"] for order in orders), *(selected or []), *(others or [])]
     note_undeclared(definition, named)
     columns = columns_of(definition, selected)
@@ -127,28 +134,28 @@ def choose(
 
 
 def once(given: list[str] | None, option: str, hint: str) -> str | None:
-    """The one value of an option; repeated it is refused, where otherwise the last one would silently win."""
+    """The only value of an option. Repeating it is refused; otherwise the last one would silently win."""
     if given and len(given) > 1:
-        raise Invalid(f"{option} is there {len(given)} times", hint=hint)
+        raise Invalid(f"{option} is given {len(given)} times, but only once is allowed", hint=hint)
     return given[0] if given else None
 
 
 class MomentOptions(TypedDict):
-    """At which moment."""
+    """The moment."""
 
     at: str | None
     max_changed: int | None
 
 
 def moment(at: str | None, max_changed: int | None) -> MomentOptions:
-    """The two options; the second only goes with the first."""
+    """The two options; the second needs the first."""
     if at is None and max_changed is not None:
-        raise Invalid("--max-changed goes with --at", hint="leave it out: without --at nothing is limited")
+        raise Invalid("--max-changed needs --at", hint="leave it out, or add --at")
     return {"at": at, "max_changed": CHANGED_MAX if max_changed is None else max_changed}
 
 
 class QueryOptions(TypedDict):
-    """What `find_all` and `explain` are asked."""
+    """The arguments for `find_all` and `explain`."""
 
     filter: JsonFilter
     sort: list[dict[str, str]]
@@ -178,18 +185,16 @@ def query(
     sort: Sort = None,
     select: Select = None,
     limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=0, help="At most N rows.")] = None,
-    offset: Annotated[int, typer.Option("--offset", metavar="N", min=0, help="Leave out the first N rows.")] = 0,
+    offset: Annotated[int, typer.Option("--offset", metavar="N", min=0, help="Skip the first N rows.")] = 0,
     cursor: Annotated[
-        str | None, typer.Option("--cursor", metavar="CURSOR", help="Go on after the page that gave this cursor.")
+        str | None, typer.Option("--cursor", metavar="CURSOR", help="Continue after the page with this cursor.")
     ] = None,
     strategy: Annotated[
-        Strategy | None, typer.Option("--strategy", help="Find the rows this way, not the cheapest.")
+        Strategy | None, typer.Option("--strategy", help="Use this strategy, not the cheapest one.")
     ] = None,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Show how the rows would be found and what that costs.")
-    ] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Show how the rows would be found, and the cost.")] = False,
     analyze: Annotated[
-        bool, typer.Option("--analyze", help="Explain, run the query, and show what it really took.")
+        bool, typer.Option("--analyze", help="Explain, run the query, and show the actual cost.")
     ] = False,
     at: At = None,
     max_changed: MaxChanged = None,
@@ -222,19 +227,19 @@ def query(
 
 
 def note_no_manifest(documents: Model, plan: Plan) -> None:
-    """Say on stderr that queries are slow for want of the manifest; where there are no documents none is wanted."""
+    """Note on stderr that queries are slow without the manifest; not if there are no documents."""
     is_kept = documents.table.collection.definition.keeps_manifest
     if not is_kept or plan.strategy.startswith("manifest") or documents.table.view() is not None:
         return
     status = documents.get_manifest_status()
     if not status.exists and not status.fresh:
         name = documents.name
-        told = f"{name} has no manifest, or a damaged one; documents are read. `worm table rebuild {name}` builds it"
+        told = f"{name} has no valid manifest, so documents are read. Build it with `worm table rebuild {name}`"
         echo(f"worm: note: {told}", err=True)
 
 
 def show_plan(plan: JsonObject, format: RowFormat) -> None:
-    """The plan by the names that programs see; amounts of money as people write them."""
+    """The plan with the names that programs see; amounts of money as people write them."""
     if format is RowFormat.table:
         echo_table(("Plan", "Value"), [[name, _plan_cell(name, value)] for name, value in plan.items()])
     else:
@@ -254,26 +259,33 @@ def aggregate(
     model: ModelName,
     group_by: Annotated[
         list[str] | None,
-        typer.Option("--group-by", metavar="FIELDS", help="A result for each value; several with commas."),
+        typer.Option("--group-by", metavar="FIELDS", help="Group by these fields; separate several with commas."),
     ] = None,
-    count: Annotated[bool, typer.Option("--count", help="How many; the default where nothing is asked for.")] = False,
+    count: Annotated[
+        bool, typer.Option("--count", help="Count the rows; the default if you ask for nothing else.")
+    ] = False,
     sum: Annotated[
-        list[str] | None, typer.Option("--sum", metavar="FIELDS", help="Sum of a number; several with commas.")
+        list[str] | None,
+        typer.Option("--sum", metavar="FIELDS", help="Sum of a number; separate several fields with commas."),
     ] = None,
     avg: Annotated[list[str] | None, typer.Option("--avg", metavar="FIELDS", help="Average of a number.")] = None,
     min: Annotated[
-        list[str] | None, typer.Option("--min", metavar="FIELDS", help="Least number, time or text.")
+        list[str] | None, typer.Option("--min", metavar="FIELDS", help="Smallest number, time or text.")
     ] = None,
     max: Annotated[
-        list[str] | None, typer.Option("--max", metavar="FIELDS", help="Greatest number, time or text.")
+        list[str] | None, typer.Option("--max", metavar="FIELDS", help="Largest number, time or text.")
     ] = None,
     percentiles: Annotated[
         list[str] | None,
-        typer.Option("--percentiles", metavar="FIELD:P:P", help="total:50:95; several fields with commas."),
+        typer.Option(
+            "--percentiles",
+            metavar="FIELD:P:P",
+            help="Percentiles, such as total:50:95; separate several fields with commas.",
+        ),
     ] = None,
     having: Annotated[
         list[str] | None,
-        typer.Option("--having", metavar="CONDITIONS", help="Only groups for which these hold: 'count>3,sum>=100'."),
+        typer.Option("--having", metavar="CONDITIONS", help="Only groups that match: 'count>3,sum>=100'."),
     ] = None,
     filter: Filters = None,
     where: Where = None,
@@ -282,11 +294,11 @@ def aggregate(
     format: Rows = RowFormat.table,
     csv_raw: CsvRaw = False,
 ) -> None:
-    """Count rows, or add up, average and compare fields; whole or by group."""
+    """Count rows, or compute sums, averages, minimums and maximums of fields, overall or by group."""
     groups = _listed(group_by, "--group-by")
     asked = {"sum": sum, "avg": avg, "min": min, "max": max}
     fields = {name: _listed(given, f"--{name}") for name, given in asked.items()}
-    ranks = parse_percentiles(once(percentiles, "--percentiles", "several go with commas: total:50:95,tax:50"))
+    ranks = parse_percentiles(once(percentiles, "--percentiles", "separate several with commas: total:50:95,tax:50"))
     named = [*groups, *(field for listed in fields.values() for field in listed), *ranks]
     if "" in named:
         raise Invalid("a field has an empty name", hint=f"worm table aggregate {model} --sum FIELD")
@@ -299,7 +311,7 @@ def aggregate(
         min=_one_or_several(fields["min"]),
         max=_one_or_several(fields["max"]),
         percentiles=ranks,
-        # of one field, JSON has groups by name, as the SDK gives them; a table shows the values themselves
+        # with one field, JSON has groups by name, as in the SDK; a table shows the values
         group_by=_one_or_several(groups) if is_json else groups or None,
         having=parse_having(having),
         filter=choice.filter,
@@ -313,17 +325,17 @@ def aggregate(
 
 
 def _listed(given: list[str] | None, option: str) -> list[str]:
-    return parse_names(once(given, option, f"several fields go with commas: {option} name,score"), option)
+    return parse_names(once(given, option, f"separate fields with commas: {option} name,score"), option)
 
 
 def _one_or_several(fields: list[str]) -> str | list[str] | None:
-    """One field gives a value, several give one by field."""
+    """One field gives a value, several give a value per field."""
     return (fields[0] if len(fields) == 1 else fields) if fields else None
 
 
 def aggregate_rows(found: JsonObject, groups: list[str], fields: dict[str, str]) -> list[JsonObject]:
-    """A row for each group: its values, then `count`, `sum(amount)`, `p95(amount)` and so on. `fields`: those of totals
-    that are of one field."""
+    """One row per group: its values, then `count`, `sum(amount)`, `p95(amount)` and so on. `fields`: the fields of
+    totals over one field."""
     totals = cast("list[JsonObject]", found["groups"]) if groups else [found]
     rows: list[JsonObject] = []
     for one in totals:
@@ -352,7 +364,7 @@ def _labelled(name: str, value: JsonValue, fields: dict[str, str]) -> Iterator[t
 def distinct(
     session: SessionOnBranch,
     model: ModelName,
-    field: Annotated[str, typer.Argument(metavar="FIELD", help="Name of the field; dotted into objects.")],
+    field: Annotated[str, typer.Argument(metavar="FIELD", help="Name of the field; use dots to reach into objects.")],
     filter: Filters = None,
     where: Where = None,
     at: At = None,
@@ -360,7 +372,7 @@ def distinct(
     format: Rows = RowFormat.table,
     csv_raw: CsvRaw = False,
 ) -> None:
-    """List the different values of a field, sorted; of arrays their elements."""
+    """List the distinct values of a field, sorted; for arrays, their elements."""
     choice = choose(session.schema.model(model), filter, where, others=[field])
     values = session.model(model).distinct(field, choice.filter, **moment(at, max_changed))
     if format is RowFormat.json:
@@ -386,7 +398,7 @@ def export(
     sort: Sort = None,
     select: Select = None,
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="Write here, replacing it; `-` is stdout.")
+        str, typer.Option("--output", "-o", metavar="FILE", help="Write to this file, replacing it; `-` is stdout.")
     ] = "-",
     at: At = None,
     max_changed: MaxChanged = None,
@@ -394,7 +406,7 @@ def export(
 ) -> None:
     """Write the rows of a model to stdout or a file: CSV, JSON or NDJSON.
 
-    Rows are read and written in batches; only --sort holds all of them at once.
+    Rows are read and written in batches; only --sort holds all of them in memory.
     """
     path = output_path(output)
     session = target.connect()
@@ -414,8 +426,9 @@ def export(
 def export_chunks(
     format: ExportFormat, choice: Choice, batches: Iterable[Sequence[JsonRow]], *, raw_csv: bool = False
 ) -> Iterator[tuple[int, str]]:
-    """How many rows, and their text. JSON is one array with a row on each line; JSON and NDJSON keep every field. The
-    first line of CSV names all columns: unless they are known, the rows wait in a temporary file until all are read."""
+    """The number of rows, and their text. JSON is one array with one row per line; JSON and NDJSON keep every
+    field. The first line of CSV names all columns: unless they are known, the rows go to a temporary file until
+    all are read."""
     if format is ExportFormat.csv:
         yield from csv_chunks(choice.columns, batches, is_closed=choice.is_closed, raw=raw_csv)
     elif format is ExportFormat.ndjson:
@@ -446,5 +459,5 @@ def _writing(path: Path | None) -> Iterator[Callable[[str], object]]:
 
 
 def _is_watched() -> bool:
-    """Rows on the terminal and a bar on the terminal would mix."""
+    """Rows and a bar would mix on a terminal."""
     return sys.stdout.isatty()

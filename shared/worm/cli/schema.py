@@ -1,7 +1,7 @@
-"""`worm push`, `worm import`, `worm relayout`: make a schema file the bucket's schema, infer one from documents, and
-move oplog, snapshots and trash to another layout.
+"""`worm push`, `worm import`, `worm relayout`: push a schema file, infer a schema from documents, and move oplog,
+snapshots and trash to another layout.
 
-A module of its own because its commands are called by their names; `worm attach` shows a push as they do.
+A separate module, because its commands belong to no group; `worm attach` shows a push in the same way.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ def push_schema(
     force: Annotated[
         bool,
         typer.Option(
-            "--force", help="Push even if existing documents or their history are left behind, or do not fit any more."
+            "--force", help="Push even if existing documents or their history are left behind, or no longer fit."
         ),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what the push would mean.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what the push would do.")] = False,
     sample: Annotated[
         int | None,
-        typer.Option("--sample", metavar="N", min=1, help="Check N documents of each model, not all of them."),
+        typer.Option("--sample", metavar="N", min=1, help="Check only N documents of each model."),
     ] = None,
     adopt: Annotated[
-        bool, typer.Option("--adopt/--no-adopt", help="Record and index the documents that are there (default).")
+        bool, typer.Option("--adopt/--no-adopt", help="Record and index existing documents (default).")
     ] = True,
     format: Report = ReportFormat.table,
 ) -> None:
-    """Make a schema the bucket's: say what changes, upload it, and adopt the documents that are there.
+    """Push a schema: show what changes, upload it, and adopt existing documents.
 
-    Exit code 2 when documents would be left behind or would not fit the new schema, unless --force is given.
+    Exit code 2 if documents would be left behind or would not fit the new schema, unless you pass --force.
     """
     definition = load_schema(existing_file(schema))
     is_json = format is ReportFormat.json
@@ -101,7 +101,7 @@ def _show_dry_run(plan: PushPlan, *, is_json: bool) -> None:
 
 
 def _plan_lines(plan: PushPlan) -> Iterator[str]:
-    """What a push means, model by model."""
+    """What a push does, model by model."""
     for one in plan.models:
         if one.change != "same":
             renamed = "" if one.was is None else f"  (was {one.was})"
@@ -112,7 +112,7 @@ def _plan_lines(plan: PushPlan) -> Iterator[str]:
 
 
 def _alterations(plan: PushPlan) -> Iterator[str]:
-    """What a push means for models that are there already."""
+    """What a push does to existing models."""
     for one in plan.models:
         lines = list(_change_lines(one)) if one.change in ("changed", "renamed") else []
         if lines:
@@ -142,11 +142,11 @@ def _change_lines(one: ModelPlan) -> Iterator[str]:
 
 
 def show_push(store: Store, schema: Schema, report: PushReport, *, err: bool = False) -> None:
-    """What a push did, in a few lines; with `err` as a note beside another result."""
+    """What a push did, in a few lines; with `err`, as a note next to another result."""
     if report.schema_changed:
         echo(f"pushed the schema to {store.url}", err=err)
     else:
-        echo(f"{store.url} has this schema already", err=err)
+        echo(f"{store.url} already has this schema", err=err)
     for word, names in (("added", report.added), ("changed", report.changed), ("removed", report.removed)):
         for name in names:
             place = f"  {schema.models[name].path}" if name in schema.models else "  (its documents stay)"
@@ -158,13 +158,13 @@ def show_push(store: Store, schema: Schema, report: PushReport, *, err: bool = F
 
 
 def exit_if_damaged(report: PushReport) -> None:
-    """The push is done, but histories of some documents cannot be continued."""
+    """The push is done, but some documents have a damaged history."""
     if any(adopted.damaged for adopted in report.adopted):
         raise typer.Exit(Corrupt.exit_code)
 
 
 def _show_adopted(adopted: Adopted, *, is_new: bool, err: bool) -> None:
-    """What became of the documents that were there, where there is news."""
+    """What happened to existing documents, if anything did."""
     if adopted.recorded or adopted.claimed or (is_new and adopted.documents):
         parts = [count(adopted.documents, "document"), f"{adopted.recorded:,} recorded"]
         parts += [] if adopted.rows is None else [f"{adopted.rows:,} in the table"]
@@ -201,21 +201,22 @@ def push_shape(report: PushReport) -> JsonObject:
 
 def import_documents(
     target: Target,
-    prefix: Annotated[str, typer.Option("--prefix", metavar="KEY", help="Look only at keys that start so.")] = "",
+    prefix: Annotated[str, typer.Option("--prefix", metavar="KEY", help="Only keys with this prefix.")] = "",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the schema here, not to stdout.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write the schema to this file, not to stdout."),
     ] = None,
-    do_push: Annotated[bool, typer.Option("--push", help="Push the inferred schema at once.")] = False,
+    do_push: Annotated[bool, typer.Option("--push", help="Push the inferred schema.")] = False,
     samples: Annotated[
-        int, typer.Option("--samples", metavar="N", min=1, help="Documents read of each collection.")
+        int, typer.Option("--samples", metavar="N", min=1, help="Number of documents to read per collection.")
     ] = SAMPLES_MAX,
     force: Annotated[
         bool, typer.Option("--force", help="Overwrite the output file; push even if documents are left behind.")
     ] = False,
 ) -> None:
-    """Infer a schema from existing JSON documents. The findings go to stderr, the schema to stdout."""
+    """Infer a schema from existing JSON documents. Findings go to stderr, the schema to stdout."""
     if output is not None and checked_output(output).exists() and not force:
-        raise Conflict(f"{output} exists already", hint="choose another --output, or --force to overwrite it")
+        raise Conflict(f"{output} already exists", hint="choose another --output, or pass --force to overwrite it")
     store = target.store()
     inferred = infer_schema(store, prefix, samples_max=samples)
     _show_report(inferred.report)
@@ -254,7 +255,7 @@ def _show_collection(found: CollectionReport) -> None:
     if found.left_out:
         _note("  not declared", f"{count(len(found.left_out), 'field')} without a common type", found.left_out)
     if found.foreign_ids:
-        what = f"{count(len(found.foreign_ids), 'document')} whose field id is not the id of the key"
+        what = f"{count(len(found.foreign_ids), 'document')} whose field id differs from the id in the key"
         _note("  foreign ids", what, found.foreign_ids)
 
 
@@ -274,20 +275,22 @@ class LayoutName(StrEnum):
 def relayout(
     target: Target,
     to: Annotated[LayoutName, typer.Option("--to", help="The new layout.")],
-    oplog: Annotated[LayoutName | None, typer.Option("--oplog", help="Another layout for oplogs.")] = None,
-    snapshots: Annotated[LayoutName | None, typer.Option("--snapshots", help="Another layout for snapshots.")] = None,
-    trash: Annotated[LayoutName | None, typer.Option("--trash", help="Another layout for trash.")] = None,
+    oplog: Annotated[LayoutName | None, typer.Option("--oplog", help="A different layout for oplogs.")] = None,
+    snapshots: Annotated[
+        LayoutName | None, typer.Option("--snapshots", help="A different layout for snapshots.")
+    ] = None,
+    trash: Annotated[LayoutName | None, typer.Option("--trash", help="A different layout for trash.")] = None,
     delete_old: Annotated[
-        bool, typer.Option("--delete-old", help="Delete the old objects after their copies were verified.")
+        bool, typer.Option("--delete-old", help="Delete the old objects after their copies are verified.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run/--no-dry-run", help="Only count what would be moved (default).")
     ] = True,
     format: Report = ReportFormat.table,
 ) -> None:
-    """Move oplog, snapshots and trash to another layout, verified. Pause capture first (docs/relayout.md).
+    """Move oplog, snapshots and trash to another layout, and verify them. Pause capture first (docs/relayout.md).
 
-    Run it again after an interruption: it goes on. Exit code 1 when the moved oplogs have gaps or damage.
+    Run it again after an interruption: it continues. Exit code 1 if the moved oplogs have gaps or damage.
     """
     overrides = {"oplog": oplog, "snapshots": snapshots, "trash": trash}
     wanted: JsonObject = {name: chosen.value for name, chosen in overrides.items() if chosen is not None}
@@ -304,7 +307,8 @@ def relayout(
 
 
 def oplog_problems(store: Store, schema: Schema) -> list[str]:
-    """Gaps and damage of the oplogs where the schema says that they are. What waits for capture is no problem."""
+    """Gaps and damage of the oplogs at the location that the schema names. Documents that wait for capture are not a
+    problem."""
     session = Session(store, schema=schema)
     found: list[str] = []
     for name, definition in schema.models.items():
@@ -320,7 +324,7 @@ def _show_progress(step: Step, number: int) -> None:
 
 def _show_relayout(report: RelayoutReport, dry_run: bool) -> None:
     if report.is_nothing:
-        echo(f"everything lies in the layout {told(report.target)} already")
+        echo(f"everything is already in the layout {told(report.target)}")
         return
     rows = [[model, directory, f"{number:,}"] for (model, directory), number in sorted(report.objects.items())]
     echo_table(RELAYOUT_COLUMNS, rows, right=["Objects"])
@@ -337,7 +341,7 @@ def _show_relayout(report: RelayoutReport, dry_run: bool) -> None:
 
 def _done(report: RelayoutReport) -> Sequence[str]:
     lines = [
-        f"copied {report.copied:,}, there already {report.present:,}, written meanwhile {report.late:,}",
+        f"copied {report.copied:,}, already there {report.present:,}, written in the meantime {report.late:,}",
         f"verified {report.verified:,}, changed since {report.superseded:,}, deleted {report.deleted:,}",
     ]
     lines += [printable(problem) for problem in report.problems]
@@ -345,7 +349,7 @@ def _done(report: RelayoutReport) -> Sequence[str]:
         lines.append(f"{count(len(report.problems), 'problem')}: no old object was deleted")
     left = sum(report.objects.values()) + report.late - report.deleted
     if left > 0 and not report.problems:
-        lines.append(f"{count(left, 'old object')} left; --delete-old deletes them")
+        lines.append(f"{count(left, 'old object')} left; pass --delete-old to delete them")
     return lines
 
 

@@ -14,19 +14,22 @@ def serve(
     target: Target,
     port: Annotated[
         int | None,
-        typer.Option("--port", metavar="N", min=1, max=65535, help="Listen on this port, not on a free one."),
+        typer.Option("--port", metavar="N", min=1, max=65535, help="Listen on this port; a free one if you name none."),
     ] = None,
     host: Annotated[
         str, typer.Option("--host", metavar="ADDRESS", help="Listen on this address of this machine.")
     ] = "127.0.0.1",
     token: Annotated[
         str | None,
-        typer.Option("--token", metavar="TOKEN", envvar="WORM_TOKEN", help="Ask for this token, not for a random one."),
+        typer.Option(
+            "--token", metavar="TOKEN", envvar="WORM_TOKEN", help="Require this token; a random one if you name none."
+        ),
     ] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Refuse every write.")] = False,
     open: Annotated[bool, typer.Option("--open", help="Open the console in the browser.")] = False,
 ) -> None:
-    """Serve the HTTP API and the console on this machine, for anyone with the token that it prints. Ctrl-C ends it."""
+    """Serve the HTTP API and the console on this machine, for anyone with the token that it prints. Stop it with
+    Ctrl-C."""
     with needs_extra("api"):
         from worm.api.local import LocalApi
     from worm.model import connect
@@ -35,16 +38,16 @@ def serve(
         target.url,
         endpoint_url=target.endpoint_url,
         actor=target.actor,
-        maintenance="events" if read_only else None,  # who only reads leaves upkeep to others
+        maintenance="events" if read_only else None,  # a read-only server leaves maintenance to others
     )
     opened_stores.append(session.store)
     local = LocalApi(session, host=host, port=port or 0, token=token, is_readonly=read_only)
     try:
         echo(f"serving {printable(target.url)}{' (read-only)' if read_only else ''} at {local.url}/v1")
         echo(f"console: {local.link}")
-        echo("Ctrl-C ends it")
+        echo("stop it with Ctrl-C")
         if open and not _opened(local.link):
-            echo("worm: there is no browser to open; use the link", err=True)
+            echo("worm: cannot open a browser; use the link", err=True)
         local.serve()
     except KeyboardInterrupt:
         echo("stopping", err=True)

@@ -1,5 +1,5 @@
 """`worm space …`: the log of a space, its documents at any commit, transactions, merges, local replicas, branches,
-blobs and upkeep."""
+blobs and maintenance."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ SpaceName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the spac
 SpaceTarget = Annotated[Target, Shared(url=SPACE_URL_HELP)]
 BranchOption = Annotated[str, typer.Option("--branch", metavar="B", help="The branch.")]
 AtOption = Annotated[
-    str | None, typer.Option("--at", metavar="SEQ|TIME", help="As of this commit, or the last one by this time.")
+    str | None, typer.Option("--at", metavar="SEQ|TIME", help="At this commit, or at the last one before this time.")
 ]
 BranchName = Annotated[str, typer.Argument(metavar="BRANCH", help="Name of the branch.")]
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A space, and its rows for what only commands ask for."""
+    """A space, and its rows for commands that need them."""
 
     space: Space
     backend: Backend
@@ -78,11 +78,12 @@ class Opened:
 def opened(
     target: Target, name: str, *, for_writing: bool = False, rehearse: Callable[[Space], object] | None = None
 ) -> Iterator[Opened]:
-    """For writing, a store must outlive the command and keep write conditions. With `rehearse` the space is made where
-    it is not there; first the write is tried on an empty one in memory, so that a refused one leaves nothing behind."""
+    """To write, a store must outlive the command and honor write conditions. With `rehearse` the space is created
+    if it does not exist. The write is first tried on an empty space in memory, so that a refused one leaves
+    nothing behind."""
     if for_writing and target.url.startswith("memory:"):
         hint = "name a directory, a bucket or sqlite:///path with --url"
-        raise Invalid("what is written to memory:// is gone when the command ends", hint=hint)
+        raise Invalid("data in memory:// is lost when the command ends", hint=hint)
     backend = _existing(target, name, is_needed=rehearse is None)
     if backend is None and rehearse is not None:
         clock = SystemClock()
@@ -100,7 +101,7 @@ def opened(
 
 
 def _existing(target: Target, name: str, *, is_needed: bool) -> Backend | None:
-    """The rows of a space that is there."""
+    """The rows of an existing space."""
     try:
         with as_space(target.url, name):
             return open_backend(target.url, name, create=False, endpoint_url=target.endpoint_url)
@@ -112,14 +113,14 @@ def _existing(target: Target, name: str, *, is_needed: bool) -> Backend | None:
 
 @contextmanager
 def as_space(url: str, name: str) -> Iterator[None]:
-    """Report a missing page store as a missing space: that is what the user asked for."""
+    """Report a missing page store as a missing space, because the user asked for a space."""
     try:
         yield
     except NotFound as error:
         if not error.message.startswith("there is no page store"):
             raise
-        hint = "look at --url; `worm space write` makes one"
-        raise NotFound(f"there is no space {shown(name)}", key=url, hint=hint) from error
+        hint = "check --url; `worm space write` creates a space"
+        raise NotFound(f"the space {shown(name)} does not exist", key=url, hint=hint) from error
 
 
 def commit_shape(done: Committed) -> JsonObject:
@@ -147,7 +148,7 @@ def entity_shape(entity: Entity) -> JsonObject:
 
 
 class BlobHistory(StrEnum):
-    """What a past state needs."""
+    """Reads a past state."""
 
     keep = "keep"
     drop = "drop"
@@ -159,13 +160,13 @@ def log(
     after: Annotated[
         str, typer.Option("--after", metavar="SEQ|TIME", help="Only commits after this one, or after this time.")
     ] = "0",
-    limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="At most so many.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="At most N commits.")] = None,
     format: Rows = RowFormat.table,
 ) -> None:
     """List the commits of all branches, the oldest first."""
     with opened(target, name) as on:
         entries = on.space.log(after=after, limit=limit)
-        if format is RowFormat.ndjson:  # as they come: a log may be long
+        if format is RowFormat.ndjson:  # streamed: a log may be long
             echo_json_lines(_log_shape(entry) for entry in entries)
         elif format is RowFormat.json:
             echo_rows(LOG_COLUMNS, [_log_shape(entry) for entry in entries], format)
@@ -182,8 +183,8 @@ def read(
     at: AtOption = None,
     format: Rows = RowFormat.table,
 ) -> None:
-    """Show documents as of one commit: the newest, or a past one. What is not there is told apart: deleted, empty
-    (written later), never."""
+    """Show documents at one commit: the newest, or a past one. For missing documents it says why: deleted, empty
+    (written later), or never written."""
     with opened(target, name) as on:
         found = on.space.read_many(list(dict.fromkeys(ids)), branch=branch, at=at)
         echo_rows(READ_COLUMNS, [entity_shape(entity) for entity in found.values()], format)
@@ -197,7 +198,7 @@ def at(
     """Print the seq of the last commit at or before a time; 0 before the first one."""
     wanted = position_of(time, "TIME")
     if not isinstance(wanted, datetime):
-        raise Invalid(f"{shown(time)} is a seq already", hint="write a time such as 2026-02-24T12:00:00Z")
+        raise Invalid(f"{shown(time)} is already a seq", hint="write a time such as 2026-02-24T12:00:00Z")
     with opened(target, name) as on:
         echo(seq_of(on.backend, wanted, on.backend.newest().seq))
 
@@ -209,7 +210,7 @@ def write(
     branch: BranchOption = TRUNK,
     format: Rows = RowFormat.table,
 ) -> None:
-    """Commit a transaction: all its operations, or none. Makes the space where it is not there."""
+    """Commit a transaction: all its operations, or none. Creates the space if it does not exist."""
     wanted = parse_transaction(read_input(file))
 
     def transact(space: Space) -> Committed:
@@ -225,15 +226,18 @@ def write(
 def merge(
     target: SpaceTarget,
     name: SpaceName,
-    branch: Annotated[str, typer.Argument(metavar="BRANCH", help="Whose changes are brought over.")],
-    into: Annotated[str, typer.Option("--into", metavar="B", help="The branch that gets them.")] = TRUNK,
+    branch: Annotated[str, typer.Argument(metavar="BRANCH", help="The branch to merge.")],
+    into: Annotated[str, typer.Option("--into", metavar="B", help="The branch that gets the changes.")] = TRUNK,
     policy: Annotated[
         MergePolicy,
-        typer.Option("--policy", help="What both changed: refuse, keep `ours` (--into), take `theirs`, or by fields."),
+        typer.Option(
+            "--policy",
+            help="For documents that both changed: refuse, keep `ours` (--into), take `theirs`, or merge by fields.",
+        ),
     ] = MergePolicy.fail,
     format: Rows = RowFormat.table,
 ) -> None:
-    """Bring the changes of a branch into another, in one commit, or in several where there are many."""
+    """Merge the changes of a branch into another, in one commit, or in several if there are many."""
     with opened(target, name, for_writing=True) as on:
         done = on.space.merge(branch, into, policy.value)
     shape: JsonObject = {
@@ -247,14 +251,15 @@ def merge(
 def pull(
     target: SpaceTarget,
     name: SpaceName,
-    path: Annotated[Path, typer.Argument(metavar="LOCAL.sqlite", help="The replica; made where it is not there.")],
-    blobs: Annotated[bool, typer.Option("--blobs", help="The payloads of blobs, too.")] = False,
+    path: Annotated[Path, typer.Argument(metavar="LOCAL.sqlite", help="The replica; created if it does not exist.")],
+    blobs: Annotated[bool, typer.Option("--blobs", help="Include the payloads of blobs.")] = False,
     snapshots: Annotated[
-        bool, typer.Option("--snapshots", help="Snapshots of what was written since the last ones: reads are quicker.")
+        bool,
+        typer.Option("--snapshots", help="Create snapshots of what was written since the last ones, for faster reads."),
     ] = False,
     format: Rows = RowFormat.table,
 ) -> None:
-    """Make a local replica of a space, or bring it up to date."""
+    """Create a local replica of a space, or bring it up to date."""
     with as_space(target.url, name):
         done = pull_space(target.url, path, name, blobs=blobs, snapshots=snapshots, endpoint_url=target.endpoint_url)
     echo_rows(PULL_COLUMNS, [asdict(done)], format)
@@ -273,7 +278,7 @@ def _log_shape(entry: LogEntry) -> JsonObject:
 
 
 def _summary(entry: LogEntry) -> str:
-    """What a commit did, in a line: `set a, delete b`, or the command that made or ended a branch."""
+    """A commit in one line: `set a, delete b`, or the command that created or deleted a branch."""
     operations = entry.original.get("operations")
     if not isinstance(operations, list):
         return str(entry.original.get("cmd", ""))
@@ -284,10 +289,10 @@ def tail(
     target: SpaceTarget,
     name: SpaceName,
     lines: Annotated[int, typer.Option("--lines", "-n", metavar="N", min=0, help="How many commits.")] = 10,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is committed, until Ctrl-C.")] = False,
-    raw: Annotated[bool, typer.Option("--raw", help="The whole records, as NDJSON.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing new commits until Ctrl-C.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Complete records, as NDJSON.")] = False,
 ) -> None:
-    """Print the last commits, a line for each."""
+    """Print the last commits, one per line."""
     clock = SystemClock()
     with opened(target, name) as on:
         after = max(0, on.space.seq - lines)
@@ -302,7 +307,7 @@ def tail(
             clock.sleep(POLL_SECONDS)
 
 
-# Upkeep
+# Maintenance
 
 
 def list_all(target: SpaceTarget, format: Rows = RowFormat.table) -> None:
@@ -312,7 +317,7 @@ def list_all(target: SpaceTarget, format: Rows = RowFormat.table) -> None:
 
 
 def stat(target: SpaceTarget, name: SpaceName, format: Rows = RowFormat.table) -> None:
-    """Show how large a space is."""
+    """Show the size of a space."""
     with opened(target, name) as on:
         found = on.space.stat()
     shape: JsonObject = {
@@ -353,10 +358,10 @@ def _show_report(report: SpaceReport, format: ReportFormat) -> None:
 def repair(
     target: SpaceTarget,
     name: SpaceName,
-    dry_run: Annotated[bool, typer.Option("--dry-run/--no-dry-run", help="Only say what is wrong (default).")] = True,
+    dry_run: Annotated[bool, typer.Option("--dry-run/--no-dry-run", help="Only show what is wrong (default).")] = True,
     format: Report = ReportFormat.table,
 ) -> None:
-    """Drop snapshots that are wrong: documents are read from their revisions then. Exit code 9 if more is damaged."""
+    """Drop wrong snapshots: documents are then read from their revisions. Exit code 9 if anything else is damaged."""
     if dry_run:
         verify(target, name, format)
         return
@@ -365,7 +370,8 @@ def repair(
 
 
 def maintain(target: SpaceTarget, name: SpaceName, format: Rows = RowFormat.table) -> None:
-    """Make snapshots that are due, and keep the store small: apply, compact and collect, or SQLite's own upkeep."""
+    """Create snapshots that are due, and keep the store small: apply, compact and collect, or SQLite's own
+    maintenance."""
     with opened(target, name, for_writing=True) as on:
         done = on.space.maintain()
     echo_rows(("snapshots", *done.store), [{"snapshots": done.snapshots, **done.store}], format)
@@ -375,7 +381,7 @@ def maintain(target: SpaceTarget, name: SpaceName, format: Rows = RowFormat.tabl
 
 
 def list_branches(target: SpaceTarget, name: SpaceName, format: Rows = RowFormat.table) -> None:
-    """List all branches in the order of their making, deleted ones too."""
+    """List all branches in the order of their creation, including deleted ones."""
     with opened(target, name) as on:
         echo_rows(BRANCH_COLUMNS, [_branch_shape(branch) for branch in on.space.branches()], format)
 
@@ -384,25 +390,25 @@ def create_branch(
     target: SpaceTarget,
     name: SpaceName,
     branch: BranchName,
-    parent: Annotated[str, typer.Option("--parent", metavar="B", help="What it begins as.")] = TRUNK,
+    parent: Annotated[str, typer.Option("--parent", metavar="B", help="The branch to start from.")] = TRUNK,
     at: AtOption = None,
     format: Rows = RowFormat.table,
 ) -> None:
-    """Make a branch that begins as its parent is now, or was at a commit or a time."""
+    """Create a branch that begins as its parent is now, or was at a commit or a time."""
     with opened(target, name, for_writing=True) as on:
         done = on.space.create_branch(branch, parent=parent, at=at)
     echo_rows(COMMIT_COLUMNS, [commit_shape(done)], format)
 
 
 def delete_branch(target: SpaceTarget, name: SpaceName, branch: BranchName, format: Rows = RowFormat.table) -> None:
-    """End a branch: it takes no more commits, and can still be read."""
+    """Delete a branch: it takes no more commits, and can still be read."""
     with opened(target, name, for_writing=True) as on:
         done = on.space.delete_branch(branch)
     echo_rows(COMMIT_COLUMNS, [commit_shape(done)], format)
 
 
 def undelete_branch(target: SpaceTarget, name: SpaceName, branch: BranchName, format: Rows = RowFormat.table) -> None:
-    """Let a deleted branch take commits again."""
+    """Restore a deleted branch: it takes commits again."""
     with opened(target, name, for_writing=True) as on:
         done = on.space.undelete_branch(branch)
     echo_rows(COMMIT_COLUMNS, [commit_shape(done)], format)
@@ -412,11 +418,13 @@ def diff_branches(
     target: SpaceTarget,
     name: SpaceName,
     left: Annotated[str, typer.Argument(metavar="LEFT", help="A branch.")],
-    right: Annotated[str, typer.Argument(metavar="[RIGHT]", help="Another; without it, main.")] = TRUNK,
+    right: Annotated[
+        str, typer.Argument(metavar="[RIGHT]", help="The branch to compare it with; default main.")
+    ] = TRUNK,
     at: AtOption = None,
     format: Rows = RowFormat.table,
 ) -> None:
-    """Show the documents that two branches do not have in the same state."""
+    """Show the documents that differ between two branches."""
     with opened(target, name) as on:
         found = on.space.diff(left, right, at=at)
     is_table = format in (RowFormat.table, RowFormat.csv)
@@ -444,7 +452,7 @@ def _values(one: BranchDifference) -> JsonObject:
 
 
 def _value(entity: Entity) -> JsonObject | str:
-    """The document, or why there is none."""
+    """The document, or why it is missing."""
     return f"({entity.presence.value})" if entity.value is None else entity.value
 
 
@@ -456,15 +464,15 @@ def put_blob(
     name: SpaceName,
     file: Annotated[str, typer.Argument(metavar="FILE", help="The bytes; `-` is stdin.")],
     content_type: Annotated[
-        str | None, typer.Option("--content-type", metavar="TYPE", help="Such as image/png.")
+        str | None, typer.Option("--content-type", metavar="TYPE", help="Media type, such as image/png.")
     ] = None,
     metadata: Annotated[
-        str | None, typer.Option("--metadata", metavar="JSON", help="An object that is kept beside hash and size.")
+        str | None, typer.Option("--metadata", metavar="JSON", help="A JSON object to keep with hash and size.")
     ] = None,
     branch: BranchOption = TRUNK,
     format: Rows = RowFormat.table,
 ) -> None:
-    """Store bytes once under their SHA-256, and commit what is known of them. Makes the space where it is not there."""
+    """Store bytes once under their SHA-256, and commit their metadata. Creates the space if it does not exist."""
     more = None if metadata is None else loads_document(metadata.encode(errors="surrogateescape"))
 
     def put(space: Space, data: Source = b"") -> Blob:
@@ -479,9 +487,11 @@ def get_blob(
     target: SpaceTarget,
     name: SpaceName,
     hash: Annotated[str, typer.Argument(metavar="HASH", help="SHA-256 of the bytes, in hex.")],
-    output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="Write here; `-` is stdout.")] = "-",
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE", help="Write to this file; `-` is stdout.")
+    ] = "-",
 ) -> None:
-    """Write the bytes of a blob. They are checked against the hash: a file has all of them, or is not written."""
+    """Print the bytes of a blob. They are checked against the hash: a file gets all of them, or is not written."""
     with opened(target, name) as on:
         on.space.blob(hash)  # before a file is touched
         path = output_path(output)
@@ -511,24 +521,29 @@ def collect_blobs(
     target: SpaceTarget,
     name: SpaceName,
     older_than: Annotated[
-        float, typer.Option("--older-than", metavar="HOURS", min=0, max=1_000_000, help="Only those stored before.")
+        float,
+        typer.Option(
+            "--older-than", metavar="HOURS", min=0, max=1_000_000, help="Only blobs that are older than this."
+        ),
     ] = 1.0,
     history: Annotated[
         BlobHistory,
-        typer.Option("--history", help="`keep` what any past state names, or `drop` what no active branch names now."),
+        typer.Option(
+            "--history", help="`keep` blobs that any past state names, or `drop` those that no active branch names now."
+        ),
     ] = BlobHistory.keep,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run/--no-dry-run", help="Only say what would be removed (default).")
+        bool, typer.Option("--dry-run/--no-dry-run", help="Only show what would be removed (default).")
     ] = True,
     format: Rows = RowFormat.table,
 ) -> None:
-    """Remove payloads that nobody needs, and what interrupted uploads left."""
+    """Remove unused payloads, and leftovers of interrupted uploads."""
     age, now = timedelta(hours=older_than), SystemClock().now()
     with opened(target, name, for_writing=not dry_run) as on:
         left = stray(on.backend, now, grace(now, age))
         if dry_run:
             gone = unneeded(on.backend, grace(now, age), history.value)
-            parts = f" and what {count(len(left), 'upload')} left" if left else ""
+            parts = f" and leftovers of {count(len(left), 'upload')}" if left else ""
             echo(f"worm: dry run; --no-dry-run will remove {count(len(gone), 'blob')}{parts}", err=True)
         else:
             gone = list(on.space.gc_blobs(older_than=age, history=history.value))
@@ -542,7 +557,7 @@ def collect_blobs(
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """What `Space.transact` takes; it checks the operations, names and numbers itself."""
+    """The arguments of `Space.transact`, which checks the operations, names and numbers."""
 
     ops: list[Mapping[str, JsonValue]]
     reads: list[Read]
@@ -552,7 +567,7 @@ class Transaction:
 
 def parse_transaction(body: bytes) -> Transaction:
     """`{"ops": [OPERATION…], "reads": [READ…], "session": {"id", "localSeq"}}`; only `ops` is required. A read is
-    `{"id", "seq"}` with or without `branch`, or `{"id", "localSeq"}` of what the same session wrote before."""
+    `{"id", "seq"}` with or without `branch`, or `{"id", "localSeq"}` for an earlier write of the same session."""
     shape = _object(loads(body), "a transaction")
     unknown = sorted(shape.keys() - set(TRANSACTION_MEMBERS))
     if unknown or "ops" not in shape:
@@ -567,8 +582,8 @@ def parse_transaction(body: bytes) -> Transaction:
 def _session(value: JsonValue) -> tuple[str, int]:
     shape = _object(value, "session")
     if shape.keys() != {"id", "localSeq"}:
-        raise Invalid("a session has the members id, localSeq", path="session")
-    # Their types are checked where every session's are.
+        raise Invalid("a session needs the members id and localSeq", path="session")
+    # `Space.transact` checks their types.
     return cast(str, shape["id"]), cast(int, shape["localSeq"])
 
 
@@ -578,7 +593,7 @@ def _read(value: JsonValue, place: str) -> Read:
         return PendingRead(cast(str, shape["id"]), cast(int, shape["localSeq"]))
     if shape.keys() in ({"id", "seq"}, {"id", "seq", "branch"}):
         return ConfirmedRead(cast(str, shape["id"]), cast(int, shape["seq"]), cast("str | None", shape.get("branch")))
-    raise Invalid("a read has the members id, seq and perhaps branch; or id, localSeq", path=place)
+    raise Invalid("a read needs the members id, seq and optionally branch; or id and localSeq", path=place)
 
 
 def _object(value: JsonValue, what: str) -> JsonObject:

@@ -1,4 +1,4 @@
-"""`worm table list`, `inspect`, `rebuild`: what tables there are, the state of one, and building them again."""
+"""`worm table list`, `inspect`, `rebuild`: list the tables, show the state of one, and rebuild them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SAMPLES = 20
 def list_tables(session: Session, format: State = ReportFormat.table) -> None:
     """List all models with the state of their tables.
 
-    A manifest is stale while a change of a document is not in it yet, fresh otherwise, n/a where the model keeps none.
+    A manifest is stale while it lacks a change of a document, fresh otherwise, and n/a if the model keeps none.
     """
     found = [_table_state(session, name) for name in session.schema.models]
     if format is ReportFormat.json:
@@ -60,7 +60,7 @@ def _table_row(state: JsonObject) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """What there is to say. `bytes` are those of the documents."""
+    """The state of a table. `bytes` is the size of the documents."""
 
     definition: ModelDef
     status: ManifestStatus
@@ -108,7 +108,7 @@ def _inspected(session: Worm, name: str) -> Inspected:
 
 
 def _estimated_bytes(session: Worm, name: str) -> int | None:
-    """Bytes of all documents by some of them, evenly spread over the manifest's ids; None where it names none."""
+    """The size of all documents, estimated from a sample of the manifest's ids; None if it has none."""
     state = session.model(name).table.view()
     ids = [] if state is None else list(state.rows)
     chosen = ids[:: max(1, len(ids) // SAMPLES)][:SAMPLES]
@@ -157,7 +157,7 @@ def _reason(found: Inspected) -> str:
         "n/a": "not enabled",
         "empty": "no documents yet",
         "missing": f"or damaged: run `worm table rebuild {found.definition.name}`",
-        "stale": "a change is not in it yet",
+        "stale": "it lacks a change",
         "fresh": "checksum verified",
     }[found.state]
 
@@ -223,15 +223,15 @@ def rebuild(
         str | None,
         typer.Argument(metavar="[MODEL]", help="Name of the model.", autocompletion=complete_model),
     ] = None,
-    all_models: Annotated[bool, typer.Option("--all", help="Every model that keeps a table.")] = False,
-    spark: Annotated[bool, typer.Option("--spark", help="By a Spark session on this machine.")] = False,
+    all_models: Annotated[bool, typer.Option("--all", help="All models with a table.")] = False,
+    spark: Annotated[bool, typer.Option("--spark", help="Use a Spark session on this machine.")] = False,
 ) -> None:
-    """Rebuild manifest and indexes from the documents and their history. Safe beside running workers.
+    """Rebuild manifest and indexes from the documents and their history. Safe while workers run.
 
-    Exit code 9 when the history of a document is damaged: its row is what is stored now.
+    Exit code 9 if the history of a document is damaged: its row then shows the stored document.
     """
     if all_models is (model is not None):
-        raise Invalid("name a model or say --all", hint="worm table rebuild MODEL")
+        raise Invalid("name a model, or pass --all", hint="worm table rebuild MODEL")
     session = target.connect()
     names = _kept(session) if model is None else [_keeping(session, model)]
     if spark:
@@ -253,13 +253,13 @@ def _kept(session: Worm) -> list[str]:
 
 def _keeping(session: Worm, model: str) -> str:
     if not session.schema.model(model).keeps_manifest:
-        hint = 'set "manifest": {"enabled": true} for it in schema.json, and push'
+        hint = 'set "manifest": {"enabled": true} for it in schema.json, and push the schema'
         raise Invalid(f"{model} keeps no manifest", hint=hint)
     return model
 
 
 def _rebuild_by_spark(session: Worm, names: list[str], endpoint_url: str | None) -> None:
-    """The same bytes as without. The jobs import Spark, which nothing else of the command line needs."""
+    """Writes the same bytes as without Spark. The jobs import Spark, which no other command needs."""
     try:
         from worm.spark.rebuild_job import rebuild_models
     except ImportError as error:
@@ -270,13 +270,13 @@ def _rebuild_by_spark(session: Worm, names: list[str], endpoint_url: str | None)
     for report in reports:
         echo(report.summary())
         for entity_id, reason in report.damaged:
-            echo(f"damaged  {printable(entity_id)}: its document is served; {printable(reason)}")
+            echo(f"damaged  {printable(entity_id)}: the table has the stored document; {printable(reason)}")
     if any(report.damaged for report in reports):
         raise typer.Exit(Corrupt.exit_code)
 
 
 def _rebuild(session: Worm, name: str) -> None:
-    """A line is printed when its step is done: a bar may be on the terminal meanwhile."""
+    """A line is printed when its step is done, because a bar may be on the terminal until then."""
     documents, started = session.model(name), session.clock.monotonic()
     echo(f"Scanning collection: {session.resolver.collection_path(name)}")
     with progress_bar("Building manifest") as show:
@@ -290,10 +290,10 @@ def _rebuild(session: Worm, name: str) -> None:
 
 
 def _show_damaged(session: Worm, name: str) -> int:
-    """Of which documents only what is stored now is in the table, and why."""
+    """The documents of which the table has only the stored state, and why."""
     damaged = session.model(name).table.damaged
     for entity_id, damage in sorted(damaged.items()):
-        echo(f"damaged  {printable(entity_id)}: its document is served; {printable(damage.for_shell())}")
+        echo(f"damaged  {printable(entity_id)}: the table has the stored document; {printable(damage.for_shell())}")
     return len(damaged)
 
 

@@ -1,4 +1,4 @@
-"""`worm token …`: read tokens of the HTTP API: make, list and revoke them."""
+"""`worm token …`: create, list and revoke read tokens of the HTTP API."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def create(
     session: Session,
     models: Models = None,
     days: Annotated[
-        int, typer.Option("--days", metavar="N", min=1, max=DAYS_MAX, help="It expires after so many days.")
+        int, typer.Option("--days", metavar="N", min=1, max=DAYS_MAX, help="The token expires after N days.")
     ] = DAYS,
-    note: Annotated[str | None, typer.Option("--note", metavar="TEXT", help="Whom it is for.")] = None,
+    note: Annotated[str | None, typer.Option("--note", metavar="TEXT", help="Who the token is for.")] = None,
 ) -> None:
-    """Make a token for reading these models, or all. It is shown once; the bucket keeps a hash."""
+    """Create a token for reading these models, or all. It is shown once; the bucket keeps a hash."""
     chosen = chosen_models(session, models) if models else None
     session.ensure_safe_store()
     actor = session.settings.actor
@@ -36,10 +36,10 @@ def create(
 
 
 def list_all(target: Target, format: Rows = RowFormat.table) -> None:
-    """List the tokens: whether each still counts, what it reads, and whom it is for."""
+    """List the tokens: whether each is valid, what it can read, and who it is for."""
     now = SystemClock().now()
     rows = [_row(one, one.state(now)) for one in list_tokens(target.store())]
-    if format is RowFormat.table:  # for people: all models are all, and nobody is --
+    if format is RowFormat.table:  # for people: "all" and "--"
         rows = [{**row, **{name: text for name, text in UNKNOWN.items() if row[name] is None}} for row in rows]
     echo_rows(COLUMNS, rows, format)
 
@@ -48,7 +48,7 @@ def revoke(
     target: Target,
     id: Annotated[str, typer.Argument(metavar="ID", help="Id of the token, as `worm token list` shows it.")],
 ) -> None:
-    """Revoke a token. A process that has just asked for it may take it for half a minute more."""
+    """Revoke a token. A process that has just checked it may accept it for another 30 seconds."""
     found = revoke_token(target.store(for_writing=True), id, SystemClock())
     echo(f"revoked {printable(found.id)}")
 

@@ -1,4 +1,4 @@
-"""`worm trash …`: deleted documents of models with soft delete: see them, bring them back, remove them for good."""
+"""`worm trash …`: deleted documents of models with soft delete: list, restore and purge them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def list_trash(session: SessionOnBranch, models: Models = None, format: Rows = R
 
 
 def restore(session: AuthorSessionOnBranch, model: ModelName, id: EntityId, format: Rows = RowFormat.json) -> None:
-    """Bring a deleted document back. Nothing is overwritten."""
+    """Restore a deleted document. Nothing is overwritten."""
     chosen = entity_id(session, model, id, "trash restore")
     echo_document(session.model(model).restore(chosen), format)
 
@@ -43,11 +43,11 @@ def restore(session: AuthorSessionOnBranch, model: ModelName, id: EntityId, form
 def purge(
     session: Session,
     model: ModelName,
-    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of deleted documents; of a singleton `_`.")],
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of deleted documents; `_` for a singleton.")],
     dry_run: DryRun = None,
     format: Rows = RowFormat.table,
 ) -> None:
-    """Remove deleted documents from trash for good; their history stays. More than one id is a dry run by default."""
+    """Remove deleted documents from trash permanently; their history stays. Several ids are a dry run by default."""
     chosen = list(dict.fromkeys(ids))
     documents = session.model(model)
     _with_trash(session, [model])
@@ -69,11 +69,11 @@ def expire(
     session: Session,
     models: Models = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run/--no-dry-run", help="Only say what would be purged (default).")
+        bool, typer.Option("--dry-run/--no-dry-run", help="Only show what would be purged (default).")
     ] = True,
     format: Rows = RowFormat.table,
 ) -> None:
-    """Purge what is past its time, as the function `purge` does by schedule."""
+    """Purge expired documents, as the function `purge` does on a schedule."""
     rows: list[JsonObject] = []
     for name in _with_trash(session, models):
         ids = _expired(session, name) if dry_run else session.model(name).purge_expired()
@@ -84,7 +84,7 @@ def expire(
 
 
 def _with_trash(session: Worm, names: list[str] | None) -> list[str]:
-    """The models to look at: those named, which must have trash, or all that have."""
+    """The models to check: the named ones, which must have trash, or all models with trash."""
     for name in chosen_models(session, names) if names else []:
         if not session.schema.model(name).soft_delete:
             raise Invalid(f"{name} has no trash", hint='set "softDelete": true in the schema and push it')
@@ -96,12 +96,12 @@ def _expired(session: Worm, name: str) -> list[str]:
 
 
 def _shape(model: str, trashed: JsonObject) -> JsonObject:
-    """The row with its model and, unless it is kept for ever, when it expires."""
+    """The row with its model and, unless it is kept forever, when it expires."""
     ttl, deleted = trashed["ttl"], datetime.fromisoformat(str(trashed["deletedAt"]))
     row: JsonObject = {"model": model, **trashed}
     if isinstance(ttl, int) and ttl > 0:
         try:
             row["expiresAt"] = iso_seconds(deleted + timedelta(days=ttl))
-        except OverflowError:  # beyond the calendar: as good as for ever
+        except OverflowError:  # beyond the calendar: practically forever
             return row
     return row

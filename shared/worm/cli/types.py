@@ -34,13 +34,13 @@ def export_schema(
         list[str],
         typer.Argument(
             metavar="MODULE[:CLASS,…]",
-            help="A module (crm.models) or file (crm/models.py) with the classes; without names, all of its documents.",
+            help="A module (crm.models) or file (crm/models.py) with the classes; without names, all documents in it.",
         ),
     ],
     output: OutputFile = None,
     force: Force = False,
 ) -> None:
-    """Write the schema that Python classes make. This imports their module."""
+    """Write the schema that Python classes define. This imports their module."""
     found = [one for text in classes for one in _classes(text)]
     schema = schema_of(list(dict.fromkeys(found)))
     _write(json.dumps(json.loads(schema.to_json()), indent=2, ensure_ascii=False) + "\n", output, force=force)
@@ -69,7 +69,7 @@ def _write(text: str, output: Path | None, *, force: bool) -> None:
         echo(text, nl=False)
         return
     if checked_output(output).exists() and not force:
-        raise Conflict(f"{output} exists already", hint="choose another --output, or --force to overwrite it")
+        raise Conflict(f"{output} already exists", hint="choose another --output, or pass --force to overwrite it")
     with opened_output(output) as file:
         file.write(text.encode())
     echo(f"wrote {output}", err=True)
@@ -81,7 +81,7 @@ def _classes(text: str) -> list[type[BaseModel]]:
     if not names:
         found = [one for one in vars(module).values() if _is_document(one) and one.__module__ == module.__name__]
         if not found:
-            raise NotFound(f"{place} defines no class on worm.Document", hint=f"name classes: {place}:Customer")
+            raise NotFound(f"{place} defines no subclass of worm.Document", hint=f"name classes: {place}:Customer")
         return found
     return [_named(module, name.strip()) for name in names.split(",") if name.strip()]
 
@@ -92,17 +92,17 @@ def _named(module: ModuleType, name: str) -> type[BaseModel]:
         known = ", ".join(name for name, one in vars(module).items() if _is_document(one)) or "none"
         raise NotFound(f"{module.__name__} has no class {shown(name)}; its documents: {known}")
     if not (isinstance(found, type) and issubclass(found, BaseModel)):
-        raise Invalid(f"{module.__name__}:{name} is not a class of pydantic")
+        raise Invalid(f"{module.__name__}:{name} is not a pydantic class")
     return found
 
 
 def _is_document(one: object) -> bool:
-    """A class on `Document`, and no `Document[int]`, which pydantic puts beside the class that is made of it."""
+    """A subclass of `Document`, but not `Document[int]`, which pydantic creates along with its subclass."""
     return isinstance(one, type) and issubclass(one, Document) and one is not Document and one.__name__.isidentifier()
 
 
 def _module(place: str) -> ModuleType:
-    """Imported from the current directory or, of a file, from its own; so a program finds its neighbours."""
+    """Imported from the current directory or, for a file, from its own, so that it finds the modules next to it."""
     path = existing_file(Path(place)) if place.endswith(".py") else None
     name = place if path is None else path.stem
     sys.path.insert(0, str(Path.cwd() if path is None else path.resolve().parent))
@@ -110,8 +110,8 @@ def _module(place: str) -> ModuleType:
         return import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            hint = "modules are looked for from the current directory; a file is named with .py"
-            raise NotFound(f"there is no module {name}", hint=hint) from error
+            hint = "modules are searched from the current directory; name a file with .py"
+            raise NotFound(f"the module {name} does not exist", hint=hint) from error
         raise Invalid(f"{place} cannot be imported: {error}") from error
     except Exception as error:
         raise Invalid(f"{place} cannot be imported: {type(error).__name__}: {error}") from error

@@ -1,7 +1,7 @@
-"""`worm verify`, `worm repair`, `worm prune`: recompute everything derived from the documents; report what differs, or
-write it; and remove what is kept no longer.
+"""`worm verify`, `worm repair`, `worm prune`: recompute all derived data from the documents; report differences, or
+repair them; and remove expired data.
 
-`repair` also records the changes that no event reported. It is safe beside running workers.
+`repair` also records changes that no event reported. It is safe while workers run.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ REPAIR_COLUMNS = ("Model", "Looked At", "Recorded", "Rows")
 def verify(
     session: Session,
     models: Annotated[
-        list[str] | None, typer.Argument(metavar="MODEL", help="Models to verify; without one, all.")
+        list[str] | None, typer.Argument(metavar="MODEL", help="Models to verify; all if you name none.")
     ] = None,
     record: Annotated[
-        bool, typer.Option("--record", help="Leave a note of the result in the bucket, for `worm doctor`.")
+        bool, typer.Option("--record", help="Record the result in the bucket, for `worm doctor`.")
     ] = False,
     format: Report = ReportFormat.table,
 ) -> None:
-    """Compare oplogs, manifests, indexes and heads with the documents. Reads only, unless --record.
+    """Compare oplogs, manifests, indexes and heads with the documents. Reads only, unless you pass --record.
 
-    Exit code 1 when there are differences. A document that breaks its schema is rejected, not different; one that
-    was valid when it was written is only mentioned. An upload that is no document is a warning, and so is anything
-    in a directory that is not a regular file.
+    Exit code 1 if there are differences. A document that breaks its schema counts as rejected, not as a difference; one
+    that was valid when it was written is only mentioned. An upload that is not a document is a warning, and so is
+    anything in a directory that is not a regular file.
     """
     if record and models:
-        raise Invalid("a record is of all models", hint="leave the names out, or leave --record out")
+        raise Invalid("--record needs all models", hint="leave out the names, or leave out --record")
     names = chosen_models(session, models)
     reports = []
     for name in names:
@@ -82,7 +82,7 @@ def show_verify(reports: Sequence[VerifyReport]) -> None:
         for key, reason in sorted(report.rejected.items()):
             echo(f"rejected  {printable(key)}: {printable(reason)}")
         for key, reason in sorted(report.outgrown.items()):
-            echo(f"outgrown  {printable(key)}: does not fit the schema any more: {printable(reason)}")
+            echo(f"outgrown  {printable(key)}: no longer fits the schema: {printable(reason)}")
         for key, reason in sorted(report.kept.items()):
             echo(f"kept  {printable(key)}: {printable(reason)}")
     for report in reports:
@@ -93,7 +93,7 @@ def show_verify(reports: Sequence[VerifyReport]) -> None:
 
 
 def show_unseen(unseen: Sequence[Unseen]) -> None:
-    """Warnings on stderr: nothing is wrong with what is kept."""
+    """Warnings on stderr: the stored data is fine."""
     for one in unseen:
         for key, reason in one.first:
             echo(f"worm: warning: unseen  {printable(key)}: {printable(reason)}", err=True)
@@ -136,18 +136,20 @@ def _unseen_shape(unseen: Unseen | None) -> JsonValue:
 def repair(
     session: Session,
     models: Annotated[
-        list[str] | None, typer.Argument(metavar="MODEL", help="Models to repair; without one, all.")
+        list[str] | None, typer.Argument(metavar="MODEL", help="Models to repair; all if you name none.")
     ] = None,
     set_aside: Annotated[
         list[str] | None,
-        typer.Option("--set-aside", metavar="KEY", help="First move this object out of its oplog, as `worm why` says."),
+        typer.Option(
+            "--set-aside", metavar="KEY", help="First move this object out of its oplog, if `worm why` says so."
+        ),
     ] = None,
 ) -> None:
     """Record changes that have no oplog entry, then rebuild time marks, manifests, indexes, heads and claims.
 
     Existing oplog entries are never changed, and gaps between them never filled. Documents are changed only if their
-    model is in a space and its log is ahead of them. Run `worm verify` to see what is left. A document whose history
-    cannot be continued is listed, and everything else is repaired; the exit code is then 9.
+    model is in a space and its log is ahead of them. Run `worm verify` to see what is left. A document with a damaged
+    history is listed, and everything else is repaired; the exit code is then 9.
     """
     names = chosen_models(session, models)
     session.ensure_safe_store()
@@ -158,8 +160,8 @@ def repair(
         try:
             with progress_bar(f"repairing {name}") as bar:
                 report = repair_model(session, name, bar)
-        except WormError as error:  # one model that cannot be repaired must not keep the others from it
-            problems[error.key or name] = f"{name} is not repaired: {error.for_shell()}"
+        except WormError as error:  # one broken model must not stop the others
+            problems[error.key or name] = f"{name} could not be repaired: {error.for_shell()}"
             code = code or error.exit_code
             continue
         problems.update(report.problems)
@@ -176,16 +178,16 @@ def repair(
 def prune(
     session: Session,
     models: Annotated[
-        list[str] | None, typer.Argument(metavar="MODEL", help="Models to prune; without one, all.")
+        list[str] | None, typer.Argument(metavar="MODEL", help="Models to prune; all if you name none.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run/--no-dry-run", help="Only say what would be removed (default).")
+        bool, typer.Option("--dry-run/--no-dry-run", help="Only show what would be removed (default).")
     ] = True,
     format: Report = ReportFormat.table,
 ) -> None:
-    """Remove expired trash, snapshots beyond maxAge and maxCount, and replaced files of tables, as `purge` does.
+    """Remove expired trash, snapshots beyond maxAge and maxCount, and replaced table files, as `purge` does.
 
-    Exit code 1 when something could not be removed.
+    Exit code 1 if something could not be removed.
     """
     reports = session.prune(chosen_models(session, models) if models else None, dry_run=dry_run)
     if format is ReportFormat.json:
@@ -197,7 +199,7 @@ def prune(
             for name, reason in sorted(one.problems.items()):
                 echo(f"left as it is  {printable(name)}: {printable(reason)}")
         if dry_run and any(any(_removed(one)) for one in reports):
-            echo("nothing was removed; --no-dry-run removes it")
+            echo("nothing was removed; pass --no-dry-run to remove it")
         elif dry_run:
             echo("there is nothing to remove")
     if any(one.problems for one in reports):

@@ -1,4 +1,4 @@
-"""`worm why`: what became of an upload, where it stopped, and what to do; and what an object of the library is."""
+"""`worm why`: what happened to an upload, where it stopped, and what to do; or what an internal object is."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from worm.model import Worm
 
 EXIT_NOT_RECORDED = 1
 WIDTH = 13
-UNTOLD = "not looked for: name the queue with --dlq or WORM_DLQ_URL"
+UNTOLD = "not checked: name the queue with --dlq or WORM_DLQ_URL"
 FINE = (Verdict.RECORDED, Verdict.SYSTEM, Verdict.DELETED)
 
 
 def why(
     target: Target,
-    key: Annotated[str, typer.Argument(metavar="KEY", help="Key of an object, its s3:// url, or the path of a file.")],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Key of an object, its s3:// URL, or the path of a file.")],
     dlq: Annotated[
         str | None, typer.Option("--dlq", metavar="URL", help="Look for dead letters in this SQS queue.")
     ] = None,
     format: Report = ReportFormat.table,
 ) -> None:
-    """Explain what became of an upload: which model, entry and row it has, or why it has none.
+    """Explain what happened to an upload: its model, history entry and table row, or why it has none.
 
-    Of an object of the library (under .oplog/, .worm.index/, …) it says what it is, whose, and whether it is healthy.
-    Reads only, and a few objects only. Exit code 1 unless the upload, or its deletion, is recorded, or the object of
-    the library is as it should be.
+    For an internal object (under .oplog/, .worm.index/, …) it says what it is, what it belongs to, and whether it is
+    healthy. Reads only, and only a few objects. Exit code 1 unless the upload, or its deletion, is recorded, or the
+    internal object is healthy.
     """
     session = target.connect()
     found = explain_key(session, key, dead_letters=_letters(session, dlq, target.endpoint_url))
@@ -51,7 +51,7 @@ def _letters(session: Worm, dlq: str | None, endpoint_url: str | None) -> LookUp
     queue, place = dlq or os.environ.get("WORM_DLQ_URL"), urlsplit(session.store.url)
     if not queue or place.scheme != "s3":
         return None
-    from worm.deployment.aws import Aws  # what a queue needs takes long to import
+    from worm.deployment.aws import Aws  # slow to import
     from worm.deployment.dead_letters import DeadLetterQueue, about
 
     letters, prefix = DeadLetterQueue(Aws(endpoint_url), queue.rpartition("/")[2], queue), place.path.strip("/")
@@ -64,10 +64,10 @@ def _letters(session: Worm, dlq: str | None, endpoint_url: str | None) -> LookUp
 
 
 def lines(found: Why) -> list[tuple[str, str]]:
-    """What is shown to people: a name and a text each."""
+    """The report for people: pairs of a name and a text."""
     matched = "none" if found.model is None else found.model
     if found.verdict is Verdict.UNMATCHED and found.model is not None:
-        matched = f"none; {found.model} is the nearest"
+        matched = f"none; {found.model} is the closest"
     shown = [("Key", found.key), ("Verdict", found.verdict.value), ("Model", matched)]
     if found.rule is not None:
         shown.append(("Rule", found.rule))

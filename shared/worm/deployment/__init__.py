@@ -1,1 +1,1 @@
-"""What runs around a bucket on AWS: its stack, queues, dead letters and metrics, and what all of it costs."""
+"""The AWS resources around a bucket: its stack, queues, dead letters and metrics, and their cost."""

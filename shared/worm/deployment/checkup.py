@@ -1,10 +1,10 @@
-"""The check-up of `worm doctor`: what is the case around a bucket, as findings, each with what to do about it.
+"""The checkup of `worm doctor`: findings about a bucket and its stack, each with what to do about it.
 
-A *finding* is ok, a note, trouble, or unknown: it could not be read. What cannot be read is no trouble, but where that
-is the stack itself, the store, the queues or the dead letters, nobody can say that all is well either.
+A *finding* is ok, a note, trouble, or unknown (it could not be read). Something unreadable is not trouble. But if it is
+the stack itself, the store, the queues or the dead letters, the checkup cannot say that all is well.
 
-Reads only, some forty requests whatever the size of the bucket. To read the reasons of dead letters they are received
-and given back (`dead_letters.py`). What there is no part of (a directory has no queues) is left out.
+Reads only, about forty requests for a bucket of any size. To read the reasons of dead letters, they are received and
+given back (`dead_letters.py`). Parts that do not exist (a directory has no queues) are left out.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ESSENTIAL = frozenset({"stack", "store", "queues", "dead letters"})
 
 
 class State(StrEnum):
-    """What a finding comes to."""
+    """The state of a finding."""
 
     ok = "ok"
     note = "note"
@@ -49,7 +49,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HealthFinding:
-    """One line. `next` is the command to run next; `facts` are for programs."""
+    """One line of the report. `next` is the command to run next; `facts` are for programs."""
 
     area: str
     state: State
@@ -69,7 +69,7 @@ class HealthFinding:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What a check-up found."""
+    """The result of a checkup."""
 
     at: datetime
     url: str | None
@@ -96,7 +96,7 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class BucketSetting:
-    """One setting of a bucket. `look` says how it is set; None, or `NotFound`: it is not."""
+    """One setting of a bucket. `look` returns its value; None, or `NotFound`, if it is not set."""
 
     what: str
     look: Callable[[Any, str], str | None]
@@ -104,7 +104,7 @@ class BucketSetting:
     is_for_stack: bool = False
     """Only workers need it."""
     is_advice: bool = False
-    """It works without."""
+    """It is optional."""
 
 
 def _versioning(client: Any, bucket: str) -> str | None:
@@ -132,20 +132,18 @@ SETTINGS = (
     BucketSetting(
         "versioning",
         _versioning,
-        "versioning is off: what is overwritten between two looks has no history",
+        "versioning is off: versions that are overwritten before they are recorded have no history",
         is_for_stack=True,
     ),
-    BucketSetting(
-        "events", _events, "the bucket reports changes to nobody: only the sweep finds them", is_for_stack=True
-    ),
-    BucketSetting("encryption", _encryption, "no encryption is set: S3 uses a key of its own", is_advice=True),
+    BucketSetting("events", _events, "the bucket sends no events: only the sweep finds changes", is_for_stack=True),
+    BucketSetting("encryption", _encryption, "no encryption is set: S3 uses its own key", is_advice=True),
     BucketSetting("public access", _privacy, "public access is not blocked", is_advice=True),
 )
-"""`worm attach` looks closer, and has the command for each."""
+"""`worm attach` checks more, and has the command for each."""
 
 
 class Checkup:
-    """One check-up. `url` None: where the documents of the stack are. `connect` opens the session on a url."""
+    """One checkup. Without `url`, the documents of the stack are checked. `connect` opens the session on a URL."""
 
     def __init__(
         self, aws: Aws, clock: Clock, connect: Callable[[str], Session], *, url: str | None, stack: str | None
@@ -187,7 +185,7 @@ class Checkup:
         if self._stack is not None:
             yield from self._attempt("cost", self._of_cost)
         elif self._name is None and self._url is not None and self._url.startswith("s3://"):
-            told = "none named, so queues, dead letters, functions and costs were not looked at"
+            told = "no stack named, so queues, dead letters, functions and costs were not checked"
             yield HealthFinding("stack", State.note, told, f"worm doctor --url {shlex.quote(self._url)} --stack STACK")
 
     def _attempt(self, area: str, part: Callable[[], Iterable[HealthFinding]]) -> list[HealthFinding]:
@@ -212,7 +210,7 @@ class Checkup:
         if found.status.endswith("_COMPLETE") and "ROLLBACK" not in found.status and "DELETE" not in found.status:
             yield HealthFinding("stack", State.ok, found.status, facts=facts)
         elif found.status.endswith("_IN_PROGRESS"):
-            yield HealthFinding("stack", State.note, f"{found.status}: a deployment is under way", facts=facts)
+            yield HealthFinding("stack", State.note, f"{found.status}: a deployment is in progress", facts=facts)
         else:
             reason = f": {found.reason}" if found.reason else ""
             events = f"aws cloudformation describe-stack-events --stack-name {found.name} --max-items 20"
@@ -226,9 +224,9 @@ class Checkup:
         try:
             models = sorted(self._session.schema.models)
         except NotFound as error:
-            if error.key is None:  # no bucket or no directory, not only no schema
+            if error.key is None:  # the bucket or directory is missing, not only the schema
                 raise
-            told = f"{self._url} has no schema yet" + ("" if self._name else ", or is another place than you meant")
+            told = f"{self._url} has no schema yet" + ("" if self._name else ", or it is not the location you meant")
             state = State.note if self._name else State.unknown
             yield HealthFinding("store", state, told, f"worm push schema.json {self._at}")
             return
@@ -238,7 +236,7 @@ class Checkup:
         yield HealthFinding("store", State.ok, f"{self._url}: {names or 'a schema without models'}", facts=facts)
 
     def _of_bucket(self) -> Iterator[HealthFinding]:
-        """What must be set there. Without a stack nobody waits for events, so some of it is only worth a note."""
+        """The required settings. Without a stack nobody needs events, so some of them are only a note."""
         bucket = urlsplit(self._url or "").netloc
         client, good, found = self._aws.client("s3"), list[str](), list[HealthFinding]()
         for setting in SETTINGS:
@@ -274,7 +272,7 @@ class Checkup:
             with asking(f"the queue of {worker}"):
                 found = self._aws.client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=names)
             waiting, at_work = (int(found["Attributes"][name]) for name in names)
-            told.append(f"{worker} {waiting:,}" + (f" and {at_work:,} at work" if at_work else ""))
+            told.append(f"{worker} {waiting:,}" + (f" and {at_work:,} in progress" if at_work else ""))
             facts[worker] = {"waiting": waiting, "atWork": at_work}
         yield HealthFinding("queues", State.ok, f"waiting: {', '.join(told)}" if told else "none", facts=facts)
 
@@ -295,7 +293,7 @@ class Checkup:
             reasons, told = Counter[tuple[str, str]](), f"their reasons cannot be read: {error.message}"
         else:
             shown = [f"{many:,} {kind} ({reason})" for (kind, reason), many in reasons.most_common(REASONS_SHOWN)]
-            told = ", ".join(shown) or "others are looking at them"
+            told = ", ".join(shown) or "other readers have them"
         facts: dict[str, JsonValue] = {
             "queue": queue.name,
             "count": number,
@@ -304,7 +302,7 @@ class Checkup:
         command = f"worm dlq list {queue.name} --stack {self._deployed.name}"
         return HealthFinding("dead letters", State.trouble, f"{queue.name} has {number:,}: {told}", command, facts)
 
-    # What CloudWatch knows
+    # From CloudWatch
 
     @cached_property
     def _metrics(self) -> Mapping[Metric, Series]:
@@ -317,7 +315,7 @@ class Checkup:
         return sum(value for _, value in self._metrics[metric])
 
     def _of_freshness(self) -> Iterator[HealthFinding]:
-        """The oldest change that is not in its table yet: it waits in a queue, or was folded only now."""
+        """The oldest change that is not in its table yet: it waits in a queue, or was folded late."""
         ages = {worker: self._recent(queue_age(url))[-1:] for worker, url in self._deployed.of_workers(QUEUE).items()}
         folded = self._recent(of_worker(self._deployed.name, "tables", "FreshnessSeconds", "Maximum"))[-1:]
         seconds = {f"in the queue of {worker}": age[0] for worker, age in ages.items() if age}
@@ -329,7 +327,7 @@ class Checkup:
             told = f"the oldest change waited {span(oldest)} {where}"
             yield HealthFinding("freshness", State.trouble, told, self._logs(worker), facts)
         else:
-            told = f"the oldest change waited {span(oldest)} {where}" if seconds else "nothing waits"
+            told = f"the oldest change waited {span(oldest)} {where}" if seconds else "nothing is waiting"
             yield HealthFinding("freshness", State.ok, told, facts=facts)
 
     def _logs(self, worker: str) -> str:
@@ -349,7 +347,7 @@ class Checkup:
                         "functions", State.trouble, told, command, {"worker": worker, name.lower(): number}
                     )
         if is_fine:
-            yield HealthFinding("functions", State.ok, "no errors and no throttles in 15 minutes")
+            yield HealthFinding("functions", State.ok, "no errors and no throttling in 15 minutes")
 
     def _of_schedules(self) -> Iterator[HealthFinding]:
         for worker, function in self._deployed.of_workers(FUNCTION).items():
@@ -365,21 +363,21 @@ class Checkup:
             many = round(sum(value for _, value in runs))
             facts: dict[str, JsonValue] = {"worker": worker, "last": iso_seconds(runs[-1][0]), "runs": many}
             times = f"{many:,} {'time' if many == 1 else 'times'}"
-            return HealthFinding(worker, State.ok, f"ran {ago} ago, {times} in a day", facts=facts)
+            return HealthFinding(worker, State.ok, f"ran {ago} ago, {times} in the last day", facts=facts)
         if created is not None and timedelta(0) <= self._now - created < SILENT:
             return HealthFinding(worker, State.note, "has not run yet: the stack is younger than a day")
         command = f"aws lambda invoke --function-name {function} /dev/stdout"
-        return HealthFinding(worker, State.trouble, "has not run for a day", command)
+        return HealthFinding(worker, State.trouble, "has not run in the last day", command)
 
     def _of_sweep(self) -> Iterator[HealthFinding]:
         lost = round(self._total(of_worker(self._deployed.name, "sweep", "FoundUnreported")))
         if lost:
-            told = f"found {lost:,} {'change' if lost == 1 else 'changes'} in a day that no event had reported"
+            told = f"found {lost:,} {'change' if lost == 1 else 'changes'} in the last day that no event had reported"
             yield HealthFinding("sweep", State.trouble, told, f"worm verify {self._at}", {"unreported": lost})
         unfinished = self._recent(of_worker(self._deployed.name, "sweep", "SweepUnfinished", "Maximum"))
         if unfinished and unfinished[-1]:
             yield HealthFinding(
-                "sweep", State.trouble, "ran out of time; the next one goes on", f"worm repair {self._at}"
+                "sweep", State.trouble, "ran out of time; the next run continues", f"worm repair {self._at}"
             )
 
     def _of_alarms(self) -> Iterator[HealthFinding]:
@@ -389,20 +387,20 @@ class Checkup:
             found = [one for page in asked for one in page.get("MetricAlarms", ())]
         ringing = sorted(one["AlarmName"] for one in found if one["StateValue"] == "ALARM")
         if not ringing:
-            told = f"none of {len(found):,} rings" if found else "there are none"
+            told = f"none of {len(found):,} is in alarm" if found else "there are none"
             yield HealthFinding("alarms", State.ok, told, facts={"alarms": len(found)})
         for name in ringing:
             command = f"aws cloudwatch describe-alarms --alarm-names {shlex.quote(name)}"
-            told = f"{name} rings: docs/how-to/recover-from-alarms.md says what to do"
-            yield HealthFinding("alarms", State.trouble, told, command)
+            what = f"{name} is in alarm: docs/how-to/recover-from-alarms.md says what to do"
+            yield HealthFinding("alarms", State.trouble, what, command)
 
-    # What was verified, and what it cost
+    # Verification and costs
 
     def _of_verify(self) -> Iterator[HealthFinding]:
         found = last_verify(self._session.store)
         again = f"worm verify --record {self._at}"
         if found is None:
-            yield HealthFinding("verify", State.note, "no verify was ever recorded", again)
+            yield HealthFinding("verify", State.note, "no verification is recorded", again)
             return
         ago = span((self._now - found.at).total_seconds())
         facts: dict[str, JsonValue] = {"at": iso_seconds(found.at), "differences": found.differences}
@@ -432,7 +430,7 @@ class Checkup:
         yield HealthFinding("cost", State.ok, told, facts=facts)
 
     def _memory_gb(self, worker: str, function: str) -> float:
-        """As it is set or, where that cannot be read, as the template sets it."""
+        """The actual setting or, if it cannot be read, that of the template."""
         try:
             with asking(f"the settings of {function}"):
                 found = self._aws.client("lambda").get_function_configuration(FunctionName=function)

@@ -1,9 +1,9 @@
-"""What a deployment costs: how many requests, events, messages and seconds each thing takes, times the prices.
+"""The cost of a deployment: the requests, events, messages and seconds of each activity, times the prices.
 
-The counts are constants here. Those of changes, batches, sweeps and purges are the ones that
-`tests/workers/test_request_budget.py` measures; those of seconds come from the model of scale (docs/benchmarks.md), at
-100 changes a second. Prices are in `prices.json`, one table with its region and date; a file of the caller's may take
-its place. Free tiers, taxes, discounts, data that leaves the region and the requests of clients are left out.
+The counts are constants here. `tests/workers/test_request_budget.py` measures those of changes, batches, sweeps and
+purges; those of seconds come from the model of scale (docs/benchmarks.md), at 100 changes per second. Prices are in
+`prices.json`, one table with its region and date; the caller may pass a different file. Free tiers, taxes, discounts,
+data that leaves the region and the requests of clients are left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Requests = Mapping[str, float]
 
 BATCH_MAX = 100
 WRITES = ("PUT", "LIST", "VERSIONS")
-"""Kinds at the price of a PUT. A copy counts as PUT; a DELETE is free."""
+"""Kinds at the price of a PUT. A copy counts as a PUT; a DELETE is free."""
 
 # Counts of requests.
 CHANGES: Mapping[str, Requests] = {
@@ -32,23 +32,23 @@ CHANGES: Mapping[str, Requests] = {
     "delete": {"VERSIONS": 1, "GET": 2, "PUT": 1},
     "rescued-delete": {"VERSIONS": 2, "GET": 4, "PUT": 3},
 }
-"""Of capture, for each change."""
+"""By capture, per change."""
 BATCH: Requests = {"GET": 8, "PUT": 5}
-"""Of capture and tables together, for each batch of changes of one collection with one index."""
+"""By capture and tables together, per batch of changes to one collection with one index."""
 SWEEP: Requests = {"GET": 6, "VERSIONS": 2}
-"""Of a sweep that finds nothing, for each model; 1,000 versions more are one listing more."""
+"""By a sweep that finds nothing, per model; each further 1,000 versions take one more listing."""
 PURGE: Requests = {"GET": 1, "LIST": 4}
-"""Of a purge that finds nothing, for each model with soft delete."""
+"""By a purge that finds nothing, per model with soft delete."""
 COMPACT: Requests = {"LIST": 1}
-"""Of a compaction where there is no database."""
+"""By a compaction without a database."""
 REBUILD: Requests = {"GET": 2, "LIST": 0.003}
-"""Of a rebuild by Spark, for each document with history."""
+"""By a Spark rebuild, per document with history."""
 
 # Events, messages, seconds.
 SQS_REQUESTS_OF_A_MESSAGE = 1.2
-"""Sent alone, received and deleted ten at a time."""
+"""Sent one at a time, received and deleted ten at a time."""
 POLLS_A_MONTH = 5 * 30 * 86_400 / 20
-"""Five pollers of Lambda ask each queue, and wait for 20 seconds."""
+"""Five Lambda pollers per queue, each waiting for 20 seconds."""
 QUEUES = 3
 BATCH_SECONDS = {"capture": 0.8, "tables": 0.2}
 MEMORY_GB = {
@@ -63,17 +63,17 @@ RUNS_A_MONTH = {"sweep": 2_880, "purge": 720, "compact": 4_320}
 RUN_SECONDS = {"sweep": 1.0, "purge": 0.5, "compact": 0.5}
 """A run that finds nothing to do."""
 CALL_SECONDS = 0.01
-"""Of a call of the HTTP API, in a function that is warm."""
+"""By a call to the HTTP API, in a warm function."""
 METRICS = {"capture": 11, "tables": 12, "sweep": 9, "purge": 7, "compact": 11, "api": 5}
-"""Names of metrics that a function sends while it runs at all; each is billed by the hours in which it was sent."""
+"""Metrics that a function sends while it runs; each is billed by the hours in which it was sent."""
 ALARM_METRICS = 31
-"""Metrics that the alarms of functions/observability.yaml look at: one alarm may look at those of every function."""
+"""Metrics that the alarms of functions/observability.yaml use: one alarm may use those of every function."""
 
 # Spark.
 EXECUTORS = ((100_000, 1), (1_000_000, 4), (10_000_000, 8), (math.inf, 15))
 EXECUTOR_VCPU, EXECUTOR_GB, DRIVER_VCPU, DRIVER_GB = 4, 12, 2, 5
 DOCUMENTS_A_SECOND = 500
-"""Of each processor."""
+"""Per processor."""
 START_MINUTES = 2
 
 MILLION = 1_000_000
@@ -105,7 +105,7 @@ class Prices:
 
     @classmethod
     def read(cls, path: Path | None = None) -> Prices:
-        """Ours, or those of a file of the same form."""
+        """Our prices, or those of a file in the same format."""
         if path is None:
             return cls.of(loads(resources.files("worm.deployment").joinpath("prices.json").read_bytes()), "prices.json")
         try:
@@ -119,14 +119,14 @@ class Prices:
     def of(cls, value: JsonValue, name: str) -> Prices:
         usd = value.get("usd") if isinstance(value, dict) else None
         if not isinstance(value, dict) or not isinstance(usd, dict):
-            raise Invalid(f"{name} has no prices", hint="docs/costs.md shows the form of the file")
+            raise Invalid(f"{name} has no prices", hint="docs/costs.md shows the format of the file")
         wrong = sorted({*PRICE_NAMES} ^ usd.keys())
         if wrong:
-            raise Invalid(f"{name} lacks a price, or has one too many: {', '.join(wrong)}", hint="see docs/costs.md")
+            raise Invalid(f"{name} has missing or unknown prices: {', '.join(wrong)}", hint="see docs/costs.md")
         prices: dict[str, float] = {}
         for price, one in usd.items():
             if isinstance(one, bool) or not isinstance(one, int | float) or one < 0:
-                raise Invalid(f"{name}: {price} must be a number from 0 on, not {shown(one)}")
+                raise Invalid(f"{name}: {price} must be a number of at least 0, not {shown(one)}")
             prices[price] = float(one)
         region, date, source = (str(value.get(key) or "unknown") for key in ("region", "date", "source"))
         return cls(region, date, source, prices)
@@ -148,8 +148,8 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a month is made of. `batch`: changes of one collection that capture finds together. `by_eventbridge` False:
-    the bucket notifies capture's queue itself. `by_http_api` False: calls come by a Function URL."""
+    """The usage of a month. `batch`: changes to one collection that capture gets together. `by_eventbridge` False: the
+    bucket notifies capture's queue directly. `by_http_api` False: calls come through a Function URL."""
 
     changes: float = 0
     change: str = "create"
@@ -169,7 +169,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class BillLine:
-    """One line of the bill: US dollars a month."""
+    """One line of the bill: US dollars per month."""
 
     group: str
     what: str
@@ -180,7 +180,7 @@ class BillLine:
 
 
 def bill(usage: Usage, prices: Prices) -> list[BillLine]:
-    """What a month costs, by what causes it."""
+    """The cost of a month, by cause."""
     return [
         *idle(usage, prices),
         *(of_changes(usage, prices) if usage.changes else ()),
@@ -195,7 +195,7 @@ def bill(usage: Usage, prices: Prices) -> list[BillLine]:
 
 
 def units(usage: Usage, prices: Prices) -> dict[str, float]:
-    """What one of a kind costs, or a million."""
+    """The cost of one operation, or of a million."""
     found = {
         "a million changes": MILLION * sum(per_change(usage, prices).values()),
         "a million queries": MILLION * prices.s3({"GET": usage.requests_per_query}),
@@ -218,16 +218,16 @@ def bill_shape(usage: Usage, prices: Prices) -> dict[str, JsonValue]:
 
 
 def idle(usage: Usage, prices: Prices) -> list[BillLine]:
-    """What a stack costs to which nobody writes."""
+    """The cost of an idle stack."""
     runs = RUNS_A_MONTH | {"sweep": usage.sweeps}
     seconds = sum(runs[name] * RUN_SECONDS[name] * MEMORY_GB[name] for name in runs)
     listed = {"sweep": SWEEP, "purge": PURGE}
     requests = sum(runs[name] * usage.models * prices.s3(one) for name, one in listed.items())
     metrics = sum(METRICS[name] for name in runs)
     return [
-        BillLine("idle", "functions by schedule", prices.functions(sum(runs.values()), seconds)),
+        BillLine("idle", "scheduled functions", prices.functions(sum(runs.values()), seconds)),
         BillLine("idle", "their S3 requests", requests + runs["compact"] * prices.s3(COMPACT)),
-        BillLine("idle", "asking the queues", prices.queue(QUEUES * POLLS_A_MONTH)),
+        BillLine("idle", "polling the queues", prices.queue(QUEUES * POLLS_A_MONTH)),
         BillLine("idle", "their metrics", metrics * prices.usd["metricMonth"]),
         BillLine("idle", "alarms", ALARM_METRICS * prices.usd["alarmMetricMonth"]),
         BillLine("idle", "dashboard", prices.usd["dashboardMonth"]),
@@ -235,7 +235,7 @@ def idle(usage: Usage, prices: Prices) -> list[BillLine]:
 
 
 def of_changes(usage: Usage, prices: Prices) -> list[BillLine]:
-    """What changes cost, the metrics of capture and tables included."""
+    """The cost of changes, including the metrics of capture and tables."""
     metrics = METRICS["capture"] + METRICS["tables"]
     return [
         *(BillLine("changes", what, usage.changes * usd) for what, usd in per_change(usage, prices).items()),
@@ -247,10 +247,10 @@ def per_change(usage: Usage, prices: Prices) -> dict[str, float]:
     """US dollars for one change."""
     batches = 1 / usage.batch
     gb_seconds = batches * sum(BATCH_SECONDS[name] * MEMORY_GB[name] for name in BATCH_SECONDS)
-    # At worst a batch is small because it is alone; its seconds then shrink with it, down to a tenth.
+    # At worst a batch is small because it is alone; its duration then shrinks with it, down to a tenth.
     gb_seconds *= max(usage.batch / BATCH_MAX, 0.1)
     messages = 1 + batches  # the change, and its batch's change set
-    # The bucket reports every object, also those that no rule takes: the document itself, and what the workers put.
+    # The bucket reports every object, even those that no rule matches: the document itself, and what the workers write.
     events = 1 + CHANGES[usage.change]["PUT"] + BATCH["PUT"] * batches
     return {
         "S3 requests": prices.s3(CHANGES[usage.change]) + batches * prices.s3(BATCH),
@@ -261,7 +261,7 @@ def per_change(usage: Usage, prices: Prices) -> dict[str, float]:
 
 
 def of_calls(usage: Usage, prices: Prices) -> list[BillLine]:
-    """What calls of the HTTP API cost, the metrics of the function included."""
+    """The cost of calls to the HTTP API, including the metrics of the function."""
     return [
         *(BillLine("calls", what, usage.calls * usd) for what, usd in per_call(usage, prices).items()),
         BillLine("calls", "metrics of api", METRICS["api"] * prices.usd["metricMonth"]),
@@ -269,7 +269,7 @@ def of_calls(usage: Usage, prices: Prices) -> list[BillLine]:
 
 
 def per_call(usage: Usage, prices: Prices) -> dict[str, float]:
-    """US dollars for one call that reads. One that writes costs what the change costs, too."""
+    """US dollars for one read call. For a write call, add the cost of the change."""
     return {
         "functions": prices.functions(1, CALL_SECONDS * MEMORY_GB["api"]),
         "S3 requests": prices.s3({"GET": usage.requests_per_call}),
@@ -278,7 +278,7 @@ def per_call(usage: Usage, prices: Prices) -> dict[str, float]:
 
 
 def rebuild(documents: float, prices: Prices) -> float:
-    """What one rebuild by Spark costs: processors, memory and S3 requests."""
+    """The cost of one Spark rebuild: processors, memory and S3 requests."""
     if not documents:
         return 0.0
     compute = rebuild_compute(documents, prices)
@@ -294,5 +294,5 @@ def rebuild_compute(documents: float, prices: Prices) -> float:
 
 
 def _stored_gb(usage: Usage) -> float:
-    """A document, its newest oplog entry and its row are about as large as each other."""
+    """A document, its newest oplog entry and its row have about the same size."""
     return 3 * usage.documents * usage.document_bytes / 1e9

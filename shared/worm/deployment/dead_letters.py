@@ -1,21 +1,22 @@
-"""Dead letters: what is in the dead-letter queues, of which kind each is, and sending it where it belongs.
+"""Dead letters: the contents of the dead-letter queues, the kind of each message, and sending it back where it came
+from.
 
-Six kinds, told apart by what a message carries:
+There are six kinds, by the content of a message:
 
-- *rejected*: a worker sent it at once, with the attribute `reason`. It never was in a queue that SQS could move it back
-  to, so `start-message-move-task` does nothing for it.
+- *rejected*: a worker sent it at once, with the attribute `reason`. SQS did not move it here, so
+  `start-message-move-task` does nothing for it.
 - *failed*: SQS moved it here after too many deliveries.
 - *undelivered*: EventBridge or a schedule could not deliver it; the attributes `ERROR_CODE` and `TARGET_ARN` say why.
 - *invocation*: Lambda's record of a scheduled invocation that failed, with the event and the error.
-- *job*: the event of a Spark job run that failed or was cancelled.
+- *job*: the event of a Spark job run that failed or was canceled.
 - *unknown*: anything else.
 
-To *redrive* is to send the body to the queue that it belongs to, to invoke the function again with the same event, or
-to start the same job again; only then it is deleted here. Whatever dies in between leaves it in both places. That is
-safe: events are hints, and the functions and jobs may run twice.
+To *redrive* a letter means to send the body to its original queue, to invoke the function again with the same event, or
+to start the same job again; only then it is deleted here. A crash in between leaves it in both places. That is safe:
+events are hints, and the functions and jobs may run twice.
 
-To look is to receive: what was received is hidden from others, so all of it is given back at the end, at the latest
-after `HIDDEN_SECONDS`. How much is received is bounded.
+Reading means receiving: received messages are hidden from others, so all of them are given back at the end, at the
+latest after `HIDDEN_SECONDS`. The number of received messages is limited.
 """
 
 from __future__ import annotations
@@ -41,13 +42,14 @@ HIDDEN_SECONDS = 60
 LETTERS_MAX = 1_000
 RECEIVES_MAX = 300
 WAIT_SECONDS = 1
-"""How long a queue is asked for messages that it says it has. Without waiting, SQS asks some of its servers only."""
+"""How long to poll a queue for messages that it claims to have. Without waiting, SQS queries only some of its
+servers."""
 START_JOB = "emrserverless:startJobRun"
 JOB_SOURCE = "aws.emr-serverless"
 
 
 class LetterKind(StrEnum):
-    """How it came here; see above."""
+    """How it got here; see above."""
 
     rejected = "rejected"
     failed = "failed"
@@ -59,7 +61,7 @@ class LetterKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """One dead letter. `keys` are bucket and key of each event in it."""
+    """One dead letter. `keys` has bucket and key of each event in it."""
 
     id: str
     queue: str
@@ -94,17 +96,17 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class LetterChoice:
-    """Which letters are meant: all that fit what is given. `key` may have `*`; `id` may be its beginning."""
+    """Selects letters: all conditions must match. `key` may have `*`; `id` may be a prefix."""
 
     key: str | None = None
     reason: str | None = None
     id: str | None = None
 
     def __post_init__(self) -> None:
-        """An empty text fits every letter: it comes from a variable that is not set, and never means all."""
+        """Empty text would match every letter, but usually comes from an unset variable, so it is refused."""
         for name in ("key", "reason", "id"):
             if getattr(self, name) == "":
-                raise Invalid(f"the {name} to look for is empty", path=name, hint="give one, or leave it out")
+                raise Invalid(f"the {name} is empty", path=name, hint="pass a value, or leave it out")
 
     def has(self, letter: Letter) -> bool:
         if self.id is not None and not letter.id.startswith(self.id):
@@ -120,8 +122,8 @@ def _matches(key: str, wanted: str) -> bool:
 
 
 class DeadLetterQueue:
-    """One dead-letter queue. Without `source_url` and `function`, the queue and the letters themselves tell where a
-    letter belongs."""
+    """One dead-letter queue. Without `source_url` and `function`, the queue and the letters themselves say where a
+    letter came from."""
 
     def __init__(
         self, aws: Aws, name: str, url: str, *, source_url: str | None = None, function: str | None = None
@@ -132,18 +134,18 @@ class DeadLetterQueue:
         self._source_url = source_url
         self._function = function
         self.more = 0
-        """After `letters()`: about how many there are beside those that were received."""
+        """After `letters()`: about how many there are besides the received ones."""
 
     def _asking(self, what: str) -> AbstractContextManager[None]:
-        return asking(f"the dead-letter queue {self.name!r} {what}", hint="look at --queue, --stack and your policy")
+        return asking(f"the dead-letter queue {self.name!r} {what}", hint="check --queue, --stack and your policy")
 
     def count(self) -> int:
-        """About how many letters there are, those that somebody is looking at included."""
+        """About how many letters there are, including those that other readers have."""
         waiting, hidden, _ = self._counts()
         return waiting + hidden
 
     def _counts(self) -> tuple[int, int, datetime]:
-        """How many can be received, how many are hidden, and until when SQS has counted, by its own clock."""
+        """How many can be received, how many are hidden, and when SQS counted them, by its own clock."""
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
         with self._asking("cannot be read"):
             found = self._aws.client("sqs").get_queue_attributes(QueueUrl=self._url, AttributeNames=names)
@@ -153,9 +155,9 @@ class DeadLetterQueue:
 
     @contextmanager
     def letters(self) -> Iterator[Iterable[Letter]]:
-        """What is in it, each once and oldest about first, up to `LETTERS_MAX`. What comes while the block runs is left
-        out: a message that is redriven and rejected again would go round and round. At the end of the block those that
-        were not deleted are given back."""
+        """The letters, each once and roughly oldest first, up to `LETTERS_MAX`. Letters that arrive during the block
+        are left out: otherwise a message that is redriven and rejected again would loop. At the end of the block the
+        undeleted ones are given back."""
         held: dict[str, str] = {}
         with closing(self._received(held)) as received:
             try:
@@ -189,15 +191,15 @@ class DeadLetterQueue:
         return cast("list[dict[str, Any]]", answer.get("Messages", []))
 
     def _give_back(self, receipts: list[str]) -> None:
-        """Also those that were deleted: SQS answers for each by itself. One that cannot be given back comes back after
-        `HIDDEN_SECONDS`, so nothing is raised for it."""
+        """Includes deleted ones: SQS answers for each one separately. A message that cannot be given back reappears
+        after `HIDDEN_SECONDS`, so no error is raised for it."""
         for at in range(0, len(receipts), 10):
             entries = [
                 {"Id": str(number), "ReceiptHandle": receipt, "VisibilityTimeout": 0}
                 for number, receipt in enumerate(receipts[at : at + 10])
             ]
             try:
-                with self._asking("did not take messages back"):
+                with self._asking("did not accept returned messages"):
                     self._aws.client("sqs").change_message_visibility_batch(QueueUrl=self._url, Entries=entries)
             except WormError:
                 return
@@ -207,13 +209,13 @@ class DeadLetterQueue:
             self._aws.client("sqs").delete_message(QueueUrl=self._url, ReceiptHandle=letter.receipt)
 
     def redrive(self, letter: Letter, to: str | None = None, *, dry_run: bool = False) -> str:
-        """Send it where it belongs (or to the queue `to`), then delete it here. Returns what was done."""
+        """Send it back where it came from (or to the queue `to`), then delete it here. Returns what was done."""
         done = self._send(letter, to, dry_run)
         if not dry_run:
             try:
                 self.drop(letter)
             except WormError as error:
-                error.hint = "it was sent and is still here: it will be handled twice, which is safe; drop it"
+                error.hint = "it was sent, but is still here: it will be processed twice, which is safe; drop it"
                 raise
         return done
 
@@ -223,13 +225,14 @@ class DeadLetterQueue:
         queue = to or self._source_url or self._source(letter)
         if queue is not None:
             if not dry_run:
-                with asking(f"the queue {queue} did not take the message"):
+                with asking(f"the queue {queue} did not accept the message"):
                     self._aws.client("sqs").send_message(QueueUrl=queue, MessageBody=letter.body)
             return f"sent to {queue.rpartition('/')[2]}"
         function = self._function or _function(letter)
         if function is None:
             raise Invalid(
-                f"nothing says where the message {letter.id} belongs", hint="say it with --to, or drop the message"
+                f"the origin of the message {letter.id} is unknown",
+                hint="name a queue with --to, or drop the message",
             )
         payload = json.dumps(_payload(letter)).encode()
         if not dry_run:
@@ -238,8 +241,9 @@ class DeadLetterQueue:
         return f"invoked {function}"
 
     def _source(self, letter: Letter) -> str | None:
-        """The queue that has this one for its dead letters; of several the one that the message came from."""
-        with self._asking("does not say whose it is"):
+        """The queue that uses this one for its dead letters; if there are several, the one that the message came
+        from."""
+        with self._asking("does not say which queue uses it"):
             found = self._aws.client("sqs").list_dead_letter_source_queues(QueueUrl=self._url).get("queueUrls", [])
         if letter.source_arn is not None:
             name = letter.source_arn.rpartition(":")[2]
@@ -259,11 +263,11 @@ class DeadLetterQueue:
 
 
 def queues_of(aws: Aws, stack: Stack, name: str | None = None) -> list[DeadLetterQueue]:
-    """The dead-letter queues of a stack; of one worker, if it is named."""
+    """The dead-letter queues of a stack, or of one worker."""
     urls, sources, functions = stack.of_workers(DEAD_LETTERS), stack.of_workers(QUEUE), stack.of_workers(FUNCTION)
     if name is not None and name not in urls:
         known = ", ".join(sorted(urls)) or "none at all"
-        raise NotFound(f"the stack {stack.name!r} has no dead letters of {shown(name)}", hint=f"it has {known}")
+        raise NotFound(f"the stack {stack.name!r} has no dead-letter queue for {shown(name)}", hint=f"it has {known}")
     chosen = sorted(urls) if name is None else [name]
     return [
         DeadLetterQueue(aws, one, urls[one], source_url=sources.get(one), function=functions.get(one)) for one in chosen
@@ -276,11 +280,11 @@ def about(queue: DeadLetterQueue, key: str, *, bucket: str, prefix: str = "") ->
         with queue.letters() as letters:
             found = [one for one in letters if (bucket, prefix + key) in one.keys]
     except (NotFound, Unavailable) as error:
-        raise Unavailable(error.message, hint="look at --dlq (WORM_DLQ_URL)") from error
+        raise Unavailable(error.message, hint="check --dlq (WORM_DLQ_URL)") from error
     return sorted(found, key=lambda one: (one.reason, one.sent))
 
 
-# What a message says
+# Contents of a message
 
 
 def _letter(queue: str, message: Mapping[str, Any]) -> Letter:
@@ -323,7 +327,7 @@ def _told(body: str, attributes: Mapping[str, str], *, is_event: bool) -> tuple[
 
 
 def _failure(envelope: Mapping[str, JsonValue]) -> str:
-    """What Lambda tells of a failed invocation."""
+    """What Lambda says about a failed invocation."""
     payload, context = envelope.get("responsePayload"), envelope.get("requestContext")
     if isinstance(payload, dict):
         told = [str(payload.get(name) or "") for name in ("errorType", "errorMessage")]
@@ -334,7 +338,7 @@ def _failure(envelope: Mapping[str, JsonValue]) -> str:
 
 
 def _function(letter: Letter) -> str | None:
-    """The function that the letter itself names."""
+    """The function named in the letter."""
     envelope = _object(letter.body) or {}
     context = envelope.get("requestContext")
     named = context.get("functionArn") if isinstance(context, dict) else None
@@ -347,14 +351,14 @@ def _payload(letter: Letter) -> JsonValue:
     """The event that the function was invoked with."""
     message = _object(letter.body or "{}")
     if message is None:
-        raise Invalid(f"the message {letter.id} is not a JSON object, so no function takes it", hint="drop it")
+        raise Invalid(f"the message {letter.id} is not a JSON object, so no function can process it", hint="drop it")
     if "requestContext" not in message:
         return message
     return message.get("requestPayload") or {}
 
 
 def _again(client: Any, event: Mapping[str, Any]) -> dict[str, Any]:
-    """The request that starts the job of the event once more."""
+    """The request that starts the job of the event again."""
     detail = event["detail"]
     named = {"applicationId": detail.get("applicationId", ""), "jobRunId": detail.get("jobRunId", "")}
     run = client.get_job_run(**named)["jobRun"]
@@ -367,7 +371,7 @@ def _again(client: Any, event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _lowered(value: Any) -> Any:
-    """The input of a schedule has the members of a request with capital first letters."""
+    """The input of a schedule has the members of a request, capitalized."""
     if isinstance(value, dict):
         return {name[:1].lower() + name[1:]: _lowered(one) for name, one in value.items()}
     return [_lowered(one) for one in value] if isinstance(value, list) else value
@@ -382,7 +386,7 @@ def _object(body: str) -> dict[str, JsonValue] | None:
 
 
 def _events(body: str) -> tuple[tuple[str, str], ...] | None:
-    """Bucket and key of each S3 event; None of a message that has none."""
+    """Bucket and key of each S3 event; None for a message without events."""
     try:
         return tuple((bucket, hint.key) for bucket, hint in events_of(body))
     except Invalid:

@@ -1,6 +1,6 @@
-"""Metrics of CloudWatch: what the queues, the functions and the workers report, all of a day in one request.
+"""Metrics of CloudWatch: what queues, functions and workers report, a whole day in one request.
 
-A module of its own because the names of metrics and dimensions are a contract with the template and the workers.
+A separate module, because the names of metrics and dimensions are a contract with the template and the workers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Series = Sequence[tuple[datetime, float]]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric, and how the values of a period come to one."""
+    """One metric, and how the values of a period are combined."""
 
     namespace: str
     name: str
@@ -44,7 +44,7 @@ def of_worker(stack: str, service: str, name: str, stat: str = "Sum") -> Metric:
 
 
 def asked_of(stack: Stack) -> list[Metric]:
-    """What the check-up looks at."""
+    """The metrics of the checkup."""
     functions = stack.of_workers(FUNCTION)
     return [
         *(queue_age(url) for url in stack.of_workers(QUEUE).values()),
@@ -61,7 +61,7 @@ def asked_of(stack: Stack) -> list[Metric]:
 
 
 def read_metrics(aws: Aws, metrics: Sequence[Metric], now: datetime) -> Mapping[Metric, Series]:
-    """The last day of each."""
+    """The last day of each metric."""
     queries = [
         {
             "Id": f"m{number}",

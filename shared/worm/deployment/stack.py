@@ -1,7 +1,7 @@
-"""A deployed stack: its state, and by the names of its outputs the queues and functions that belong together.
+"""A deployed stack: its state, and its queues and functions, grouped by the names of its outputs.
 
-`CaptureQueueUrl`, `CaptureDeadLetterQueueUrl` and `CaptureFunctionName` are of one worker, `capture`. Outputs of a part
-that is not deployed are missing.
+`CaptureQueueUrl`, `CaptureDeadLetterQueueUrl` and `CaptureFunctionName` belong to one worker, `capture`. Outputs of
+parts that are not deployed are missing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WORKER = re.compile(r"(?P<worker>[A-Z][a-zA-Z]*?)(?P<what>DeadLetterQueueUrl|Qu
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """What CloudFormation says of it."""
+    """Its status in CloudFormation."""
 
     name: str
     status: str

@@ -1,1 +1,1 @@
-"""What keeps derived data up to date without an event: SDK, workers and `worm repair` all call it."""
+"""Maintenance of derived data without events, used by the SDK, workers and `worm repair`."""

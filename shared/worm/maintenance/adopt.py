@@ -1,13 +1,13 @@
-"""push: a schema becomes the bucket's, and the documents that are there already become its documents.
+"""push: uploads a schema, and adopts the existing documents.
 
-*Adopting* a model makes of every valid document what a save would have made of it: an entry in its oplog, a row of its
-table, a claim of its unique values, and one more in the count of the collection's sentinel. What breaks the schema is
-left as it is, with the reason. A value that several documents have is claimed for the first and reported; saves of it
-are refused from then on.
+*Adopting* a model gives every valid document what a save would have given it: an entry in its oplog, a row in its
+table, claims of its unique values, and a place in the count of the collection's sentinel. Documents that break the
+schema are left as they are, with the reason. If several documents have the same unique value, the first gets the claim,
+and the conflict is reported; saves of the others are refused from then on.
 
-Adopting is reconciling: it looks at what is there and does what is missing. So a push that was interrupted is finished
-by the next one, also of the same schema, and beside running workers it is safe. Where nothing is missing it costs a
-listing of the collection's versions and one of each unique index's claims.
+Adopting is reconciling: it looks at what is there and adds what is missing. So the next push, even of the same schema,
+finishes an interrupted one, and it is safe while workers run. If nothing is missing, it costs a listing of the
+collection's versions and one of each unique index's claims.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def push(
     planned: Callable[[PushPlan], None] = lambda plan: None,
     progress: ModelProgress = unwatched,
 ) -> PushReport:
-    """Make the schema that of the store: upload it with its sentinels, start the tables of collections that have none,
-    and adopt the documents that are there. See `push_session`.
+    """Push the schema to the store: upload it with its sentinels, create the tables of collections that have none, and
+    adopt existing documents. See `push_session`.
 
     Examples:
         >>> report = worm.push(worm.open_store("memory://pushed"), worm.schema_of([Customer]))
@@ -72,9 +72,9 @@ def push_session(
     planned: Callable[[PushPlan], None] = lambda plan: None,
     progress: ModelProgress = unwatched,
 ) -> PushReport:
-    """Push the schema of a session. `Invalid` where documents would be left behind or would not fit any more: `force`
-    pushes all the same, and looks at no document. `sample` documents of each model are looked at, at most. `planned`
-    hears what the push means before it is done. `adopt` False leaves what is there to the sweep or `worm repair`."""
+    """Push the schema of a session. `Invalid` if documents would be left behind or would no longer fit: `force` pushes
+    anyway, and checks no documents. At most `sample` documents of each model are checked. `planned` is called with the
+    plan before the push. `adopt` False leaves existing documents to the sweep or `worm repair`."""
     session.ensure_safe_store()
     store, schema = session.store, session.schema
     current = store.get(SCHEMA_KEY)
@@ -95,8 +95,8 @@ def push_session(
 def adopt_models(
     session: Session, models: Iterable[str], *, changed: Iterable[str] = (), progress: ModelProgress = unwatched
 ) -> tuple[Adopted, ...]:
-    """Adopt the documents of all of them; then the first failure, if there was one, is raised. `changed`: models whose
-    documents may fit today although they did not before, or the other way round."""
+    """Adopt the documents of all of them; then the first failure, if any, is raised. `changed`: models whose documents
+    may fit now although they did not before, or the other way round."""
     altered, done, failures = set(changed), list[Adopted](), list[WormError]()
     for name in models:
         try:
@@ -139,11 +139,11 @@ class _Adoption:
         return self._report
 
     def _total(self) -> int | None:
-        """A listing of its own, where somebody looks at a bar."""
+        """A separate listing, only to show a progress bar."""
         return None if self._progress is unwatched else sum(1 for _ in self._collection.current_ids())
 
     def _kept_manifest(self) -> Manifest | None:
-        """The table's rows; None where nobody keeps them up to date."""
+        """The table's rows; None if they are not maintained."""
         if not self._table.is_kept:
             return None
         if self._collection.definition.oplog:
@@ -155,7 +155,7 @@ class _Adoption:
         return manifest
 
     def _fold_again(self) -> Manifest | None:
-        """Without an oplog a document is not read again while its etag stays, whatever the schema says now."""
+        """Without an oplog a document is not read again while its etag is unchanged, even if the schema changes."""
         if self._is_changed:
             self._table.rebuild()
         manifest = self._table.manifest.read()
@@ -182,7 +182,7 @@ class _Adoption:
                     self._report.problems[self._collection.documents.key(entity_id)] = mistake.message
 
     def _count(self, manifest: Manifest | None) -> None:
-        """The sentinel says how many documents there are, also of a model that keeps neither history nor table."""
+        """The sentinel has the number of documents, even for a model without history and table."""
         counted: Manifest | Heads | None = manifest
         if self._collection.definition.oplog:
             counted = self._table.heads.read() or Heads(self._report.model)

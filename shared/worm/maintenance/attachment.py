@@ -1,10 +1,10 @@
-"""attach: an existing bucket, or a prefix of it, gets what the workers need; detach: what attach added goes again.
+"""attach: adds what the workers need to an existing bucket, or to a prefix of it. detach: removes what attach added.
 
 The *record* (`.worm.attached.json` below the prefix) names every part that attach added. It is written before the
-settings, with each part as planned, and again after each setting. So after a crash detach knows of every part. Of one
-that was only planned it takes out what has a name of its own, and leaves what anybody may have turned on.
+settings, with each part as planned, and again after each setting. So after a crash detach knows every part. If a part
+was only planned, detach removes it if its name is unique, and leaves switches that anybody may have turned on.
 
-What somebody changed since stays. Versioning stays always: without it, the next overwrite would be lost for ever.
+Parts that somebody changed since stay. Versioning always stays: without it, the next overwrite would be lost forever.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ RECORD = record(
 
 @dataclass(frozen=True, slots=True)
 class AddedPart:
-    """A part, what was there before, and whether it is known to be there by us."""
+    """A part, the previous value, and whether we are known to have added it."""
 
     part: SettingPart
     was: JsonValue
@@ -74,7 +74,7 @@ class AddedPart:
 
 @dataclass(frozen=True, slots=True)
 class AttachRecord:
-    """What attach added to this place; `etag` of the object, None for one that is not stored."""
+    """What attach added to this location; `etag` of the stored record, None if it is not stored."""
 
     place: AttachedPlace
     added: tuple[AddedPart, ...] = ()
@@ -82,26 +82,28 @@ class AttachRecord:
 
     @classmethod
     def read(cls, store: Store, place: AttachedPlace) -> AttachRecord | None:
-        """The record of this place. `Invalid` for one that was copied here from another."""
+        """The record of this location. `Invalid` if it was copied from another location."""
         found = store.get(ATTACHED_KEY)
         if found is None:
             return None
         shape = loads_own(found.body, ATTACHED_KEY)
-        check_shape(shape, RECORD, ATTACHED_KEY, hint="it was changed by hand; restore an older version of it")
+        check_shape(shape, RECORD, ATTACHED_KEY, hint="it was edited; restore an older version of it")
         if (shape["bucket"], shape["prefix"]) != (place.bucket, place.prefix):
             there = f"s3://{shape['bucket']}/{shape['prefix']}"
             raise Invalid(
-                f"the record is of another place: {there}", key=ATTACHED_KEY, hint="it was copied here: delete it"
+                f"the record belongs to another location: {there}",
+                key=ATTACHED_KEY,
+                hint="it was copied here: delete it",
             )
         queue = cast("str | None", shape["queue"])
         known = replace(place, events=Events(cast(str, shape["events"])), queue=queue)
-        # Anyone who may write below the prefix may write this: only names that attach gives are believed.
+        # Anyone who may write below the prefix may write this: only names that attach uses are trusted.
         ours = {name_of(part) for part in parts(replace(place, events=Events.sqs, queue="any"))}
         listed = [_decoded(cast(JsonObject, one)) for one in cast("list[JsonValue]", shape["added"])]
         return cls(known, tuple(one for one in listed if one.name in ours), found.etag)
 
     def write(self, store: Store, stored: AttachRecord | None) -> AttachRecord:
-        """Unless this is what is stored."""
+        """Stores the record, unless it is unchanged."""
         if self == stored:
             return self
         shape: JsonObject = {
@@ -118,7 +120,7 @@ class AttachRecord:
         else:
             outcome = store.put_if_match(ATTACHED_KEY, dumps(shape), self.etag)
         if not isinstance(outcome, Won):
-            raise Conflict("another attach or detach runs at the same time", key=ATTACHED_KEY, hint=AGAIN)
+            raise Conflict("another attach or detach is running", key=ATTACHED_KEY, hint=AGAIN)
         return replace(self, etag=outcome.etag)
 
     def planning(self, missing: Iterable[SettingPart], settings: Settings, now: datetime) -> AttachRecord:
@@ -147,7 +149,7 @@ def _decoded(shape: JsonObject) -> AddedPart:
 
 @dataclass(slots=True)
 class Additions:
-    """What attach did: names of what it added, and errors by setting."""
+    """The result of attach: names of the added parts, and errors by setting."""
 
     added: list[str] = field(default_factory=list)
     failures: dict[str, WormError] = field(default_factory=dict)
@@ -163,7 +165,7 @@ class StepOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DetachStep:
-    """One part of the record. A dry run tells what would come of it."""
+    """One part of the record, and what detach does or would do with it."""
 
     added: AddedPart
     outcome: StepOutcome
@@ -175,7 +177,7 @@ class DetachStep:
 
 
 class Attachment:
-    """A place, its settings and its record. `root` is the store of the whole bucket."""
+    """A location, its settings and its record. `root` is the store of the whole bucket."""
 
     def __init__(self, store: Store, root: Store, bucket: BucketSettings, place: AttachedPlace, clock: Clock) -> None:
         self.place = place
@@ -183,20 +185,20 @@ class Attachment:
         self._store, self._root, self._bucket, self._clock = store, root, bucket, clock
 
     def look(self) -> list[BucketFinding]:
-        """Read every setting, and judge."""
+        """Read every setting, and evaluate it."""
         self.settings = self._bucket.read_all()
         region = region_finding(self.place, self._bucket.configured_region)
         return [*judge(self.place, self.settings), region, *self._outer()]
 
     def _outer(self) -> list[BucketFinding]:
-        """Attached prefixes around this one, of which no lifecycle rule tells."""
+        """Attached prefixes around this one that no lifecycle rule shows."""
         steps = self.place.prefix.split("/")[:-2]
         around = ["", *("/".join(steps[: at + 1]) + "/" for at in range(len(steps)))] if self.place.prefix else []
         known = attached_prefixes(self.settings["lifecycle"])
         try:
             found = [one for one in around if one not in known and self._root.head(f"{one}{ATTACHED_KEY}") is not None]
         except Denied:
-            reason = "whether a prefix around this one is attached cannot be read: you lack s3:GetObject there"
+            reason = "cannot check whether a prefix around this one is attached: you lack s3:GetObject there"
             return [BucketFinding("prefix", FindingState.UNREADABLE, reason)]
         return [nested(self.place, one) for one in found]
 
@@ -204,7 +206,7 @@ class Attachment:
         return AttachRecord.read(self._store, self.place)
 
     def apply(self, findings: Iterable[BucketFinding]) -> Additions:
-        """Add what is missing. What S3 refuses is reported with its setting; the rest is done all the same."""
+        """Add what is missing. If S3 refuses a setting, that is reported; the rest is done anyway."""
         missing = [part for one in findings for part in one.parts]
         applied, stored = Additions(), self.record()
         record = replace(stored or AttachRecord(self.place), place=self.place)
@@ -226,7 +228,7 @@ class Attachment:
         def changed(current: JsonObject) -> JsonObject:
             return reduce(lambda made, part: part.added_to(made), group, current)
 
-        # Without a destination of ours nothing is to be validated: the others would only get test messages.
+        # Skip validation unless we add a destination: the others would only get test messages.
         validate = any(part.member == "QueueConfigurations" for part in group)
         self._bucket.change(setting, changed, validate=validate)
 
@@ -236,7 +238,7 @@ class Attachment:
         """What detach would do."""
         record = self.record()
         if record is None:
-            hint = "check the url; `worm attach` without --apply shows what the bucket has"
+            hint = "check the URL; `worm attach` without --apply shows the settings of the bucket"
             raise NotFound(f"nothing is attached at {self.place.url}", key=ATTACHED_KEY, hint=hint)
         self.settings = self._bucket.read_all()
         return record, [self._step(one) for one in record.added]
@@ -247,28 +249,29 @@ class Attachment:
             return DetachStep(one, StepOutcome.STAYS, f"it cannot be read: you lack {current.action}")
         found = part.there(current)
         if found is None:
-            return DetachStep(one, StepOutcome.GONE, "somebody removed it")
+            return DetachStep(one, StepOutcome.GONE, "it was already removed")
         if not same({"": found}, {"": part.value}):
-            return DetachStep(one, StepOutcome.STAYS, "somebody changed it since")
+            return DetachStep(one, StepOutcome.STAYS, "it was changed since")
         if part.setting == "versioning":
             suspend = command(self.place, "versioning", {"Status": "Suspended"})
-            reason = f"without it, the next overwrite of a document is lost for ever. To suspend it anyway: {suspend}"
+            reason = f"without it, the next overwrite of a document is lost forever. To suspend it anyway: {suspend}"
             return DetachStep(one, StepOutcome.STAYS, reason)
         keeper = "" if part.id_name else self._keeper(one)
         return DetachStep(one, StepOutcome.STAYS if keeper else StepOutcome.REMOVED, keeper or "attach added it")
 
     def _keeper(self, one: AddedPart) -> str:
-        """Why a switch for the whole bucket must stay on; empty where nothing is known to need it."""
+        """Why a switch for the whole bucket must stay on; empty if nothing is known to need it."""
         lifecycle = self.settings["lifecycle"]
         if not one.is_done:
-            return "attach was interrupted, so it may be somebody else's"
+            return "attach was interrupted, so it may belong to somebody else"
         if isinstance(lifecycle, Unreadable):
-            return f"whether another prefix is attached cannot be read: you lack {lifecycle.action}"
+            return f"cannot check whether another prefix is attached: you lack {lifecycle.action}"
         others = sorted(attached_prefixes(lifecycle) - {self.place.prefix})
         return f"s3://{self.place.bucket}/{others[0]} is attached and needs it" if others else ""
 
     def detach(self, record: AttachRecord, steps: Iterable[DetachStep]) -> dict[str, WormError]:
-        """Remove what the steps say; errors by setting. The record goes last, with nothing left that was refused."""
+        """Remove the parts of the steps; returns errors by setting. The record is removed last, if nothing was
+        refused."""
         going = [one.added for one in steps if one.outcome is StepOutcome.REMOVED]
         failures: dict[str, WormError] = {}
         for setting in dict.fromkeys(one.part.setting for one in going):
@@ -281,7 +284,7 @@ class Attachment:
         if left:
             replace(record, added=left).write(self._store, record)
         elif isinstance(self._store.delete_if_match(ATTACHED_KEY, record.etag or ""), Lost):
-            raise Conflict("an attach ran at the same time", key=ATTACHED_KEY, hint=AGAIN)
+            raise Conflict("an attach was running", key=ATTACHED_KEY, hint=AGAIN)
         return failures
 
     def _remove(self, setting: str, group: list[SettingPart]) -> None:

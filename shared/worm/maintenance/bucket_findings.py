@@ -1,10 +1,11 @@
-"""Is this bucket fit for the workers? A finding for each setting that matters, from what was read; no request.
+"""Can the workers use this bucket? One finding for each relevant setting, from values; no requests.
 
-A finding says what is so, what follows, and the command that mends it. A command replaces a whole setting of the
-bucket, so it carries everything that the setting has now: of two commands for one setting, run one and look again.
+A finding says what is the case, the consequence, and the command that fixes it. A command replaces a whole setting of
+the bucket, so it includes everything that the setting has now: if there are two commands for one setting, run one and
+check again.
 
-States: `ok`; `missing`, which `worm attach --apply` adds; `problem`, where somebody must decide; `advice`, which may be
-ignored; `unreadable`, of which nothing can be said. *Needed* is what the workers cannot do without.
+States: `ok`; `missing`, which `worm attach --apply` adds; `problem`, which needs a decision; `advice`, which may be
+ignored; `unreadable`. *Needed* settings are those that the workers require.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from worm.maintenance.bucket_parts import (
 from worm.store.bucket import MINIMUM_SIZE, SETTINGS, Setting, Unreadable
 
 NONCURRENT_DAYS_MIN = 14
-"""As long as a dead-letter queue keeps a message: capture reads old versions to record what it missed."""
+"""The time that a dead-letter queue keeps a message: capture reads old versions to record what it missed."""
 FROZEN = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 WORKER_ACTIONS = (
     "s3:GetObject",
@@ -67,7 +68,7 @@ class FindingState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BucketFinding:
-    """What is so, about one setting. `parts`: what attach would add."""
+    """A finding about one setting. `parts`: what attach would add."""
 
     setting: str
     state: FindingState
@@ -118,13 +119,13 @@ def judge(place: AttachedPlace, settings: Settings) -> list[BucketFinding]:
 
 
 def _unreadable(place: AttachedPlace, name: str, current: Unreadable, is_needed: bool) -> BucketFinding:
-    reason = f"it may be right or wrong: you lack {current.action}. Somebody who may can look"
+    reason = f"it cannot be checked: you lack {current.action}. Ask somebody with this permission"
     look = _aws(place, SETTINGS[name].get.replace("_", "-"))
     return BucketFinding(name, FindingState.UNREADABLE, reason, is_needed, look)
 
 
 def kms_key(encryption: Setting) -> str | None:
-    """The customer's own key that the bucket encrypts with; None for S3's keys and AWS's own."""
+    """The customer-managed key of the bucket; None for keys of S3 and AWS."""
     rule = {} if isinstance(encryption, Unreadable) else _default_encryption(encryption)
     key = str(rule.get("KMSMasterKeyID") or "")
     is_kms = str(rule.get("SSEAlgorithm", "")).startswith("aws:kms")
@@ -132,7 +133,7 @@ def kms_key(encryption: Setting) -> str | None:
 
 
 def command(place: AttachedPlace, setting: str, value: JsonObject) -> str:
-    """The exact command that makes this the setting."""
+    """The exact command for this setting."""
     put = SETTINGS[setting].put.replace("_", "-")
     extra: list[str] = []
     if setting == "lifecycle" and MINIMUM_SIZE in value:
@@ -180,20 +181,20 @@ def _with_command(
 
 
 def _versioning(place: AttachedPlace, current: JsonObject) -> Iterator[BucketFinding]:
-    missing = "versioning is off: an overwrite before capture has seen it would be lost for ever"
+    missing = "versioning is off: an overwrite that capture has not seen yet would be lost forever"
     if current.get("Status") == "Suspended":
         missing = "versioning is suspended: overwrites replace the version `null`, and what they replace is lost"
-    met = "versioning is enabled: no change can be missed"
+    met = "versioning is enabled: no change gets lost"
     yield _of_parts(current, [versioning()], met, missing, is_needed=True)
     if current.get("MFADelete") == "Enabled":
-        reason = "MFA delete is on: S3 refuses lifecycle rules, and changes of versioning need a code"
+        reason = "MFA delete is on: S3 refuses lifecycle rules, and changing versioning needs an MFA code"
         yield BucketFinding("versioning", FindingState.ADVICE, reason)
 
 
 def _notification(place: AttachedPlace, current: JsonObject) -> Iterator[BucketFinding]:
     what = "uploads" if place.events is Events.eventbridge else "change sets"
     met = f"the bucket reports {what} to EventBridge"
-    missing = f"the bucket reports nothing to EventBridge, so the workers hear of no {what}"
+    missing = f"the bucket reports nothing to EventBridge, so the workers do not see {what}"
     yield _of_parts(current, [eventbridge()], met, missing, is_needed=True)
     if place.events is Events.sqs:
         yield _queue_finding(place, current)
@@ -205,7 +206,7 @@ def _notification(place: AttachedPlace, current: JsonObject) -> Iterator[BucketF
 def _queue_finding(place: AttachedPlace, current: JsonObject) -> BucketFinding:
     if place.queue is None:
         reason = (
-            "no queue was named: deploy the stack with Events=sqs first, then run this again with --queue and the ARN "
+            "no queue was named: first deploy the stack with Events=sqs, then run this again with --queue and the ARN "
             "of its capture queue"
         )
         return BucketFinding("notification", FindingState.PROBLEM, reason, is_needed=True)
@@ -218,8 +219,8 @@ def _queue_finding(place: AttachedPlace, current: JsonObject) -> BucketFinding:
     rival = next((one for one in _destinations(current) if one != part.there(current) and _overlaps(place, one)), None)
     if rival is not None:
         reason = (
-            f"the notification {rival.get('Id')} already takes these events, and S3 sends an event to one of "
-            "several such destinations only: use --events eventbridge, or narrow that notification"
+            f"the notification {rival.get('Id')} already receives these events, and S3 sends an event to only one of "
+            "several such destinations: use --events eventbridge, or narrow that notification"
         )
         return BucketFinding("notification", FindingState.PROBLEM, reason, is_needed=True)
     missing = f"the bucket does not report uploads to {place.queue}"
@@ -250,7 +251,7 @@ def _overlaps(place: AttachedPlace, configuration: JsonObject) -> bool:
 
 
 def _meet(one: str, other: str) -> bool:
-    """May a key begin with both?"""
+    """Can a key start with both?"""
     return one.startswith(other) or other.startswith(one)
 
 
@@ -277,7 +278,7 @@ def _encryption(place: AttachedPlace, current: JsonObject) -> Iterator[BucketFin
     if algorithm == "aws:kms" and not first.get("BucketKeyEnabled"):
         mended: JsonObject = {**configuration, "Rules": [{**first, "BucketKeyEnabled": True}]}
         options = ("--server-side-encryption-configuration", _json(mended))
-        reason = "without an S3 Bucket Key every request of the workers pays for one of KMS as well"
+        reason = "without an S3 Bucket Key, every request of the workers also pays for a KMS request"
         yield BucketFinding(
             "encryption", FindingState.ADVICE, reason, command=_aws(place, "put-bucket-encryption", *options)
         )
@@ -296,7 +297,8 @@ def _object_lock(place: AttachedPlace, current: JsonObject) -> Iterator[BucketFi
     span = f"{retention['Days']} days" if "Days" in retention else f"{retention.get('Years')} years"
     reason = (
         f"new objects are locked for {span} ({retention.get('Mode')}): S3 refuses uploads without a checksum header, "
-        "which the workers do not send, and no rule could expire old versions of tables. Lock single documents instead"
+        "which the workers do not send, and no rule could expire old "
+        "versions of tables. Lock individual documents instead"
     )
     mended = _aws(
         place, "put-object-lock-configuration", "--object-lock-configuration", _json({"ObjectLockEnabled": "Enabled"})
@@ -313,17 +315,18 @@ def _lifecycle(place: AttachedPlace, current: JsonObject) -> Iterator[BucketFind
         if is_enabled and not is_of_library(rule, place) and _meet(rule_prefix(rule), place.prefix):
             yield from _of_rule(place, current, rule)
     missing = (
-        "no rule removes what this library no longer needs (change sets, old versions of tables): it costs storage"
+        "no rule removes objects that this library no longer needs (change "
+        "sets, old versions of tables), so storage costs grow"
     )
-    yield _of_parts(current, rules(place), "rules remove what this library no longer needs", missing)
+    yield _of_parts(current, rules(place), "rules remove objects that this library no longer needs", missing)
     if not any(one.get("AbortIncompleteMultipartUpload") for one in members(current, "Rules")):
-        reason = "no rule aborts incomplete multipart uploads: what uploaders leave behind costs storage for ever"
+        reason = "no rule aborts incomplete multipart uploads, so leftovers of uploads cost storage forever"
         mended = command(place, "lifecycle", abort_rule(place).added_to(current))
         yield BucketFinding("lifecycle", FindingState.ADVICE, reason, command=mended)
 
 
 def _of_rule(place: AttachedPlace, current: JsonObject, rule: JsonObject) -> Iterator[BucketFinding]:
-    """What somebody's rule does to documents, history and tables."""
+    """The effects of other rules on documents, history and tables."""
     prefix = rule_prefix(rule)
     is_system = is_system_key(prefix.removeprefix(place.prefix)) and prefix.startswith(place.prefix)
     covers_all = is_system or (place.prefix.startswith(prefix) and not _narrowed(rule))
@@ -332,13 +335,13 @@ def _of_rule(place: AttachedPlace, current: JsonObject, rule: JsonObject) -> Ite
     frozen = _frozen(rule, "Transitions")
     off = command(place, "lifecycle", _with_rule(current, rule, {**rule, "Status": "Disabled"}))
     if covers_all and (expiration.get("Days") or expiration.get("Date")):
-        what = f"{prefix!r}, which belongs to this library" if is_system else "everything, history and tables too"
-        reason = f"{name} deletes in time {what}: narrow or disable it"
+        what = f"{prefix!r}, which belongs to this library" if is_system else "everything, including history and tables"
+        reason = f"{name} eventually deletes {what}: narrow or disable it"
         yield BucketFinding("lifecycle", FindingState.PROBLEM, reason, is_needed=True, command=off)
     elif expiration.get("Days") or expiration.get("Date"):
         reason = (
-            f"{name} deletes objects under {prefix!r} in time: history records that documents were deleted, "
-            "but files of tables that lie there go as well"
+            f"{name} eventually deletes objects under {prefix!r}: history records the deletion of documents, "
+            "but table files there are deleted as well"
         )
         yield BucketFinding("lifecycle", FindingState.ADVICE, reason, command=off)
     if frozen:
@@ -357,8 +360,8 @@ def _of_old_versions(place: AttachedPlace, current: JsonObject, rule: JsonObject
             "NoncurrentVersionExpiration": {**noncurrent, "NoncurrentDays": NONCURRENT_DAYS_MIN},
         }
         reason = (
-            f"{name} removes old versions after {days} days: what waits longer in a dead-letter queue "
-            f"({NONCURRENT_DAYS_MIN} days at most) could not be recorded any more"
+            f"{name} removes old versions after {days} days: messages that wait longer in a dead-letter queue "
+            f"(up to {NONCURRENT_DAYS_MIN} days) could no longer be recorded"
         )
         mended = command(place, "lifecycle", _with_rule(current, rule, longer))
         yield BucketFinding("lifecycle", FindingState.ADVICE, reason, command=mended)
@@ -368,7 +371,7 @@ def _of_old_versions(place: AttachedPlace, current: JsonObject, rule: JsonObject
 
 
 def _narrowed(rule: JsonObject) -> bool:
-    """Does the rule select by more than the beginning of the key?"""
+    """Does the rule select by more than a prefix of the key?"""
     return bool(set(cast(JsonObject, rule.get("Filter") or {})) - {"Prefix"})
 
 
@@ -390,7 +393,7 @@ def _policy(place: AttachedPlace, current: JsonObject) -> Iterator[BucketFinding
     for statement in members(current, "Statement"):
         if statement.get("Effect") == "Deny" and not part.is_met({"Statement": [statement]}):
             yield from _of_denial(place, current, statement)
-    missing = "anyone who may put objects can overwrite history: the policy does not ask for If-None-Match there"
+    missing = "anyone who may put objects can overwrite history: the policy does not require If-None-Match there"
     yield _of_parts(current, [part], "nobody can overwrite history", missing)
 
 
@@ -400,15 +403,15 @@ def _of_denial(place: AttachedPlace, current: JsonObject, statement: JsonObject)
     name = f"the statement {statement.get('Sid') or _json(statement)[:60]!r}"
     keys = _condition_keys(statement)
     if any(_never_holds(statement, key, tests) for key, tests in keys.items()):
-        return  # all conditions must hold to deny
+        return  # a denial needs all conditions
     if not keys:
-        reason = f"{name} denies the workers what they need: except the roles of the stack from it"
+        reason = f"{name} denies requests that the workers need: exclude the roles of the stack"
         yield BucketFinding("policy", FindingState.PROBLEM, reason, is_needed=True)
     elif keys.keys() <= set(ENCRYPTION_HEADERS):
         yield _encryption_header(place, current, statement, name)
     else:
         asked = ", ".join(sorted(keys))
-        reason = f"{name} denies requests by {asked}: whether the functions of the stack meet it, only you know"
+        reason = f"{name} denies requests by {asked}: check whether the functions of the stack satisfy it"
         yield BucketFinding("policy", FindingState.ADVICE, reason)
 
 
@@ -419,7 +422,7 @@ def _encryption_header(place: AttachedPlace, current: JsonObject, statement: Jso
     )
     condition = cast(JsonObject, statement["Condition"])
     others: list[JsonValue] = [one for one in members(current, "Statement") if one is not statement]
-    if "Null" not in condition:  # else it asks for nothing but the header, and the default does the rest
+    if "Null" not in condition:  # otherwise it only requires the header, and the default does the rest
         narrowed: JsonObject = {**condition, "Null": {ENCRYPTION_HEADERS[0]: "false"}}
         others.append({**statement, "Condition": narrowed})
     mended = command(place, "policy", {**current, "Statement": others})
@@ -433,7 +436,7 @@ def _texts(value: JsonValue) -> list[str]:
 
 
 def _is_for_roles(statement: JsonObject) -> bool:
-    """A denial for named users and roles does not reach roles that the stack is yet to make."""
+    """A denial for named users and roles does not affect roles that the stack will create."""
     principal = statement.get("Principal")
     if "NotPrincipal" in statement or principal == "*":
         return True
@@ -450,7 +453,7 @@ def _is_of_workers(statement: JsonObject) -> bool:
 
 
 def _is_here(place: AttachedPlace, statement: JsonObject) -> bool:
-    """Does it name the bucket, or keys below the prefix? What it leaves out by `NotResource` counts as named."""
+    """Does it apply to the bucket, or to keys below the prefix? A `NotResource` counts as if it did."""
     for one in _texts(statement.get("Resource")) or ["*"]:
         literal = one.partition("*")[0].partition("?")[0]
         bucket, slash, key = literal.partition("/")
@@ -460,7 +463,7 @@ def _is_here(place: AttachedPlace, statement: JsonObject) -> bool:
 
 
 Tests = list[tuple[str, list[str]]]
-"""Operators, and the values that a key is compared with by each."""
+"""Operators, each with the values that a key is compared with."""
 
 
 def _condition_keys(statement: JsonObject) -> dict[str, Tests]:
@@ -472,7 +475,7 @@ def _condition_keys(statement: JsonObject) -> dict[str, Tests]:
 
 
 def _never_holds(statement: JsonObject, key: str, tests: Tests) -> bool:
-    """Do requests of the workers never meet this condition?"""
+    """Do requests of the workers never satisfy this condition?"""
     if key.lower() == "aws:securetransport":
         return any(values == ["false"] for _, values in tests)
     if key.lower() == "s3:tlsversion":
@@ -488,11 +491,11 @@ def _below(values: list[str]) -> bool:
 
 
 def _holds_without(operator: str, values: list[str]) -> bool:
-    """Does the condition hold for a request that lacks the header?"""
+    """Is the condition true for a request without the header?"""
     return values == ["true"] if operator == "Null" else "Not" in operator or operator.endswith("IfExists")
 
 
-# The rest
+# Other settings
 
 
 def _public_access(place: AttachedPlace, current: JsonObject) -> Iterator[BucketFinding]:
@@ -519,7 +522,10 @@ def _ownership(place: AttachedPlace, current: JsonObject) -> Iterator[BucketFind
         "--ownership-controls",
         _json({"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]}),
     )
-    reason = "ACLs are in use: what another account uploads stays that account's, and the workers may not read it"
+    reason = (
+        "ACLs are in use: objects that another account uploads belong to that "
+        "account, and the workers may be unable to read them"
+    )
     yield BucketFinding("ownership", FindingState.ADVICE, reason, command=mended)
 
 
@@ -527,7 +533,9 @@ def _payment(place: AttachedPlace, current: JsonObject) -> Iterator[BucketFindin
     if current.get("Payer") != "Requester":
         yield BucketFinding("requestPayment", FindingState.OK, "the bucket's owner pays for requests")
         return
-    reason = "requesters pay: deploy the stack in the bucket's own account, as requests of others are refused"
+    reason = (
+        "requesters pay: deploy the stack in the bucket's own account, because other accounts' requests are refused"
+    )
     mended = _aws(place, "put-bucket-request-payment", "--request-payment-configuration", "Payer=BucketOwner")
     yield BucketFinding("requestPayment", FindingState.ADVICE, reason, command=mended)
 
@@ -535,7 +543,10 @@ def _payment(place: AttachedPlace, current: JsonObject) -> Iterator[BucketFindin
 def region_finding(place: AttachedPlace, configured: str | None) -> BucketFinding:
     if configured in (None, place.region):
         return BucketFinding("region", FindingState.OK, f"the bucket is in {place.region}: deploy the stack there")
-    reason = f"the bucket is in {place.region}, and AWS_REGION says {configured}: set it, and deploy the stack there"
+    reason = (
+        f"the bucket is in {place.region}, but AWS_REGION is {configured}: change "
+        "it, and deploy the stack in the bucket's region"
+    )
     return BucketFinding("region", FindingState.ADVICE, reason, command=f"export AWS_REGION={place.region}")
 
 
@@ -549,7 +560,7 @@ def nested(place: AttachedPlace, other: str) -> BucketFinding:
     """One attached prefix inside another."""
     outer, inner = sorted((other, place.prefix), key=len)
     reason = (
-        f"s3://{place.bucket}/{other} is attached as well: the workers of {outer or 'the whole bucket'!r} hear of "
-        f"every change below {inner!r} too. Keep their models apart, or attach one of the two only"
+        f"s3://{place.bucket}/{other} is attached as well: the workers of {outer or 'the whole bucket'!r} also get "
+        f"every change below {inner!r}. Keep their models apart, or attach only one of the two"
     )
     return BucketFinding("prefix", FindingState.ADVICE, reason)

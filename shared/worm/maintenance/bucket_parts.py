@@ -1,9 +1,9 @@
-"""What a bucket of somebody else needs for the workers, as parts of its settings.
+"""What the workers need in an existing bucket, as parts of its settings.
 
-A *part* is one value that is added to a setting and can be found and taken out again: versioning, EventBridge, one
-notification, one lifecycle rule, one statement of the policy. Everything here is a function of values; no request.
+A *part* is one value that is added to a setting and can be found and removed again: versioning, EventBridge, one
+notification, one lifecycle rule, one statement of the policy. All functions here work on values and send no requests.
 
-The lifecycle rules name keys of this library only, so they cannot delete anything that is not its own.
+The lifecycle rules name only keys of this library, so they cannot delete anything else.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CHANGE_SET_DAYS = 7
 ABORT_DAYS = 7
 ANSWER_DAYS = 2
 NOTIFIED = ("s3:ObjectCreated:*", "s3:ObjectRemoved:*", "s3:LifecycleExpiration:DeleteMarkerCreated")
-"""A lifecycle rule that removes old versions for good changes no document, so it is not among them."""
+"""A lifecycle rule that removes old versions changes no document, so it is not included."""
 DERIVED: list[JsonValue] = [{"Key": key, "Value": value} for key, value in DERIVED_TAG.items()]
 _QUEUE = re.compile(r"arn:(?P<partition>aws[a-z-]*):sqs:(?P<region>[a-z0-9-]+):[0-9]{12}:[A-Za-z0-9_-]{1,80}")
 _PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
@@ -62,7 +62,7 @@ class AttachedPlace:
 
     @property
     def digest(self) -> str:
-        """Tells the parts of several prefixes of one bucket apart."""
+        """Distinguishes the parts of several prefixes of one bucket."""
         return hashlib.sha256(self.prefix.encode()).hexdigest()[:12]
 
 
@@ -76,15 +76,15 @@ def check_queue(arn: str, region: str) -> str:
         raise Invalid(f"{shown(arn)} is not the ARN of an SQS queue", hint=hint)
     if found["region"] != region:
         raise Invalid(
-            f"the queue is in {found['region']}, and the bucket in {region}",
-            hint="S3 notifies queues of its own region only: deploy the stack there",
+            f"the queue is in {found['region']}, but the bucket is in {region}",
+            hint="S3 can only notify queues in its own region: deploy the stack there",
         )
     return arn
 
 
 @dataclass(frozen=True, slots=True)
 class SettingPart:
-    """A value in the member of a setting. `id_name`: the member is a list, and the value has its name there."""
+    """A value in a member of a setting. `id_name`: the member is a list, and this member of the value has its name."""
 
     setting: str
     member: str
@@ -93,20 +93,20 @@ class SettingPart:
 
     @property
     def name(self) -> str:
-        """How people call it."""
+        """Its name for people."""
         if self.id_name:
             return f"{NOUNS[self.member]} {cast(JsonObject, self.value)[self.id_name]}"
         return NOUNS[self.member]
 
     def there(self, current: JsonObject) -> JsonValue:
-        """What the setting has in its place; None for nothing."""
+        """The current value in its place; None if there is none."""
         if not self.id_name:
             return current.get(self.member)
         wanted = cast(JsonObject, self.value)[self.id_name]
         return next((one for one in members(current, self.member) if one.get(self.id_name) == wanted), None)
 
     def is_met(self, current: JsonObject) -> bool:
-        """Has the setting this value, under whatever name?"""
+        """Does the setting have this value, under any name?"""
         if not self.id_name:
             return same({"": current.get(self.member)}, {"": self.value})
         wanted = _unnamed(cast(JsonObject, self.value), self.id_name)
@@ -123,7 +123,7 @@ class SettingPart:
         return made
 
     def removed_from(self, current: JsonObject) -> JsonObject:
-        """Without the part, if it is there as it was added."""
+        """The setting without the part, if it is unchanged."""
         found = self.there(current)
         if found is None or not same({"": found}, {"": self.value}):
             return current
@@ -155,7 +155,7 @@ def eventbridge() -> SettingPart:
 
 
 def notification(place: AttachedPlace) -> SettingPart:
-    """The bucket tells the queue of every document below the prefix."""
+    """The bucket notifies the queue of every document below the prefix."""
     rules: list[JsonValue] = [{"Name": "prefix", "Value": place.prefix}]
     value: JsonObject = {"Id": f"worm-{place.digest}", "QueueArn": place.queue, "Events": [*NOTIFIED]}
     if place.prefix:
@@ -164,8 +164,8 @@ def notification(place: AttachedPlace) -> SettingPart:
 
 
 def rules(place: AttachedPlace) -> list[SettingPart]:
-    """Change sets are messages, kept answers count for 24 hours, probes leave versions, and derived files are rewritten
-    with every batch."""
+    """Change sets are messages, saved answers are valid for 24 hours, probes leave versions, and every batch rewrites
+    derived files."""
     derived: JsonObject = {"And": {"Prefix": place.prefix, "Tags": DERIVED}} if place.prefix else {"Tag": DERIVED[0]}
     soon: JsonObject = {"NoncurrentDays": 1}
     return [
@@ -184,14 +184,15 @@ def _rule(id: str, filter: JsonObject, noncurrent: JsonObject, days: int | None 
 
 
 def abort_rule(place: AttachedPlace) -> SettingPart:
-    """What uploaders leave behind; theirs, so that only they decide."""
+    """Leftovers of uploads. They belong to the uploaders, so only they decide."""
     value: JsonObject = {"ID": f"abort-multipart-{place.digest}", "Status": "Enabled"}
     value |= {"Filter": {"Prefix": place.prefix}, "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": ABORT_DAYS}}
     return SettingPart("lifecycle", "Rules", value, "ID")
 
 
 def history_statement(place: AttachedPlace) -> SettingPart:
-    """Nobody can put an oplog entry without `If-None-Match: *`: `Null: true` matches requests that lack the header."""
+    """Nobody can write an oplog entry without `If-None-Match: *`: `Null: true` matches requests that lack the
+    header."""
     here = f"{place.arn}/{place.prefix}"
     value: JsonObject = {
         "Sid": f"WormHistory{place.digest}",
@@ -205,13 +206,13 @@ def history_statement(place: AttachedPlace) -> SettingPart:
 
 
 def parts(place: AttachedPlace) -> list[SettingPart]:
-    """All that attach may add, events before everything that could be missed without them."""
+    """Everything that attach may add, starting with events, so that nothing is missed."""
     queue = [notification(place)] if place.events is Events.sqs and place.queue else []
     return [versioning(), eventbridge(), *queue, *rules(place), history_statement(place)]
 
 
 def attached_prefixes(lifecycle: Setting) -> set[str]:
-    """Prefixes of the bucket that are attached, by the rules that this left."""
+    """Attached prefixes of the bucket, according to our rules."""
     if isinstance(lifecycle, Unreadable):
         return set()
     ours = [one for one in members(lifecycle, "Rules") if str(one.get("ID")).startswith(CHANGES_RULE)]
@@ -228,7 +229,8 @@ def rule_prefix(rule: JsonObject) -> str:
 
 
 def is_of_library(rule: JsonObject, place: AttachedPlace) -> bool:
-    """Does the rule only remove what this library no longer needs, of any prefix or of a stack's own bucket?"""
+    """Does the rule only remove objects that this library no longer needs, for any prefix or for a stack's own
+    bucket?"""
     prefix = rule_prefix(rule)
     selected = cast(JsonObject, rule.get("Filter") or {})
     tags = [selected.get("Tag"), *members(cast(JsonObject, selected.get("And") or {}), "Tags")]
@@ -237,7 +239,7 @@ def is_of_library(rule: JsonObject, place: AttachedPlace) -> bool:
 
 
 def members(current: JsonObject, name: str) -> list[JsonObject]:
-    """A list of a setting. In a policy, a single statement may stand without one."""
+    """A list of a setting. In a policy, a single statement need not be in a list."""
     found = current.get(name) or []
     listed: Iterable[JsonValue] = [found] if isinstance(found, dict) else cast("list[JsonValue]", found)
     return [one for one in listed if isinstance(one, dict)]
@@ -248,7 +250,7 @@ def _unnamed(value: JsonObject, id_name: str) -> JsonObject:
 
 
 def _modern(current: JsonObject) -> JsonObject:
-    """Lifecycle rules of the old form, with a bare `Prefix`, written as filters. S3 refuses to mix the two."""
+    """Old-style lifecycle rules with a bare `Prefix`, written as filters. S3 refuses to mix the two."""
     if not members(current, "Rules"):
         return dict(current)
     made: list[JsonValue] = []

@@ -1,16 +1,17 @@
-"""materialize: commits of a space in, documents of its models out. From the documents on all goes as always: capture
+"""materialize: writes the documents of models in a space from its commits. Everything else works as usual: capture
 records them, tables are folded.
 
-Commits are applied in their order, from where the last run ended (`bridge/applied.py`). Every document carries the
-commit that it is of, and a write is conditional on the object that was read: a late writer finds a newer commit there
-and writes nothing. So commits may come twice, and to several at once.
+Commits are applied in order, from where the last run ended (`bridge/applied.py`). Every document carries its commit,
+and a write is conditional on the object that was read: a late writer finds a newer commit and writes nothing. So
+commits may arrive twice, and at several workers at once.
 
-Only an object that is not there says nothing: the commit was not applied yet, or a later one that deletes the document
-was. A run that has reason to doubt (somebody else is at work, or died) asks the versions of the key. What is written in
-spite of all that by one that stalls between reading and writing is made good by itself: a run ends only when it has
-seen the end of the log after its last write.
+Only a missing object is ambiguous: either the commit was not applied yet, or a later one that deletes the document was.
+A run that has reason to doubt (another run is active, or died) reads the versions of the key. If a run stalls between
+reading and writing, its late write is corrected: a run ends only after it has seen the end of the log after its last
+write.
 
-The log wins. A document that somebody changed or deleted by hand is overwritten by the next commit that writes it."""
+The log wins. A document that somebody changed or deleted outside of the SDK is overwritten by the next commit that
+writes it."""
 
 from __future__ import annotations
 
@@ -37,13 +38,13 @@ from worm.store.cas import CasFile
 from worm.store.parallel import in_parallel
 
 BATCH, OPERATIONS_MAX = 200, 1000
-"""Commits, and what they write, between two looks at the clock."""
+"""Commits, and the size of their writes, between two looks at the clock."""
 
 
 @dataclass(slots=True)
 class Materialized:
-    """What a run did: `upto` is the last commit that it applied, `written` counts documents written and deleted.
-    `is_done` False: the time was over before the end of the log."""
+    """The result of a run: `upto` is the last commit that it applied, `written` counts documents written and deleted.
+    `is_done` False: time ran out before the end of the log."""
 
     upto: int = 0
     commits: int = 0
@@ -59,7 +60,7 @@ class Materializer:
         self._session = session
 
     def run(self, db_id: str, left: Deadline) -> Materialized:
-        """Apply the commits of the database `space-<name>` to the end of its log, or until no time is left."""
+        """Apply the commits of the database `space-<name>` to the end of its log, or until time runs out."""
         if not db_id.startswith(PREFIX):
             return Materialized()
         name = db_id.removeprefix(PREFIX)
@@ -72,15 +73,15 @@ class Materializer:
         try:
             self._session.refresh()
         except NotFound:
-            return {}  # nobody has pushed a schema: there are no models
+            return {}  # no schema is pushed, so there are no models
         return self._session.schema.models
 
     def mend(self, model: str, entity_id: str) -> bool:
-        """Make one document what the log says, where it is of an older commit than the documents should have: a write
-        that the store carried out long after its sender gave up. True if something had to be done.
+        """Set one document to the state of the log, if it has an older commit than it should: a write that the store
+        carried out long after its sender gave up. True if something had to be done.
 
-        A document that is not of a commit, or a copy of one that was, is somebody's own and stays; so does the trash,
-        which has what the commit deleted."""
+        A document without a commit, or a copy of one with a commit, belongs to somebody else and stays; so does the
+        trash, which has what the commit deleted."""
         collection, entity = self._session.collection(model), entity_name(model, entity_id)
         origins, store = in_space(collection), self._session.store
         space = None if origins is None else origins.space()
@@ -107,9 +108,9 @@ class _Run:
     name: str = ""
     is_alone: bool = True
     reached: dict[str, int] = field(default_factory=dict)
-    """By model: all its documents had the commits up to this one before the run began."""
+    """By model: before the run began, all its documents had the commits up to this one."""
     passed: dict[str, int] = field(default_factory=dict)
-    """By model that this session does not know: the first commit whose documents are left to others."""
+    """By unknown model: the first commit whose documents are left to others."""
     report: Materialized = field(default_factory=Materialized)
 
     def run(self, left: Deadline) -> Materialized:
@@ -125,14 +126,14 @@ class _Run:
         return report
 
     def _follow(self, file: CasFile[Applied], left: Deadline) -> bool:
-        """To the end of the log: True. False when the time was over before."""
+        """Runs to the end of the log: True. False if time ran out before."""
         report = self.report
         while entries := self._next(report.upto):
             if left() <= 0:
                 return False
             if not self.name:
                 start = self._begin(file)
-                if start != report.upto:  # another has ended, or died, since we looked
+                if start != report.upto:  # another run has ended, or died, since we looked
                     report.upto = start
                     continue
             self._apply(entries)
@@ -141,7 +142,7 @@ class _Run:
         return True
 
     def _next(self, after: int) -> list[LogEntry]:
-        """Commits after this one, as far as the log goes now, and not more than can be done in a few seconds."""
+        """Commits after this one, up to the current end of the log, but no more than can be done in a few seconds."""
         count, found, operations = min(BATCH, self.space.seq - after), list[LogEntry](), 0
         for entry in self.space.log(after=after, limit=count) if count > 0 else ():
             operations += operations_of(entry)
@@ -158,7 +159,7 @@ class _Run:
             )
 
     def _begin(self, file: CasFile[Applied]) -> int:
-        """From now on others see this run. After which commit it begins."""
+        """Announces this run to others. Returns the commit after which it begins."""
         self.name = self.session.ids.ulid()
         held: Applied | None = None
 
@@ -168,8 +169,8 @@ class _Run:
             return (found or Applied()).begun(self.name, self.session.clock.now(), self.models)
 
         file.update(begin)
-        # One that was at work when we came, or whose work we take over, may have applied some of it; so may one that
-        # knew more models than the run that left them; and whatever was applied before a file that is lost.
+        # A run that was active when we came, or that we take over from, may have applied some commits; so may one that
+        # knew more models than the run that left them, or one whose file is lost.
         before = held or Applied()
         self.reached = {model: before.reached(model) for model in self.models}
         self.is_alone = held is not None and not held.runs and set(self.reached.values()) == {held.applied}
@@ -182,7 +183,7 @@ class _Run:
         return newest is not None and newest.version_id is not None
 
     def _apply(self, entries: Sequence[LogEntry]) -> None:
-        """Documents side by side, the steps of each one in order."""
+        """Documents concurrently, the steps of each one in order."""
         steps: dict[tuple[str, str], list[Step]] = {}
         for entry in entries:
             for entity, step in steps_of(entry, self.space).items():

@@ -1,8 +1,8 @@
-"""purge: by schedule, what expired in the trash, what the rules of snapshots no longer keep, and files of tables that
-no root has named for a day. `purge_answers` is for stores without lifecycle rules, such as directories.
+"""purge: on a schedule, removes expired trash, snapshots beyond their limits, and table files that no root has named
+for a day. `purge_answers` is for stores without lifecycle rules, such as directories.
 
-A listing's dates tell which tombstones can have expired; only those are read. A corrupt tombstone is reported and left
-alone. Bounded by a deadline: what is left over is found again by the next run.
+The dates in a listing show which tombstones can have expired; only those are read. A corrupt tombstone is reported and
+left alone. It has a deadline; the next run finds what is left.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from worm.store.parallel import chunked
 
 CHUNK = 64
 ANSWERS = ".worm.api"
-"""What the report on kept answers has as its model."""
+"""The model name in the report about saved answers."""
 ANSWERS_KEPT = timedelta(hours=25)
-"""An answer counts for 24 hours, by the clock of who wrote it; listings have the date of the store."""
+"""An answer is valid for 24 hours by its writer's clock; listings have the date of the store."""
 
 
 @dataclass
 class PurgeReport:
-    """What purging one collection came to (in a dry run: would come to). `finished` is False when the deadline came
-    first; `problems` are reasons by id or key."""
+    """The result of purging one collection (or of a dry run). `finished` is False if time ran out; `problems` has
+    reasons by id or key."""
 
     model: str
     purged: list[str] = field(default_factory=list)
@@ -64,8 +64,8 @@ class Purge:
         return [self._purge_model(model, deadline, dry_run) for model in names]
 
     def purge_answers(self, *, dry_run: bool = False) -> PurgeReport:
-        """Remove the answers that the HTTP API no longer repeats; `purged` has their keys. One that a new call took
-        over meanwhile stays."""
+        """Remove answers that the HTTP API no longer repeats; `purged` has their keys. An answer that a new call has
+        reused in the meantime stays."""
         report, before = PurgeReport(ANSWERS), self._session.clock.now() - ANSWERS_KEPT
         old = (one for one in self._session.store.list(ANSWERS_PREFIX) if one.last_modified < before)
 

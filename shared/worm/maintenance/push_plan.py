@@ -1,11 +1,11 @@
-"""What pushing a schema would mean, before anything is done: models and fields that come or go, indexes to build, and
-documents that would not fit.
+"""What pushing a schema would do, before anything happens: models and fields that are added or removed, indexes to
+build, and documents that would not fit.
 
-A document *would not fit* when it fits the pushed schema and breaks the new one. One that breaks both is not counted:
-this push does not make it worse. Only rules that change are looked at. They are checked on the rows of the table where
-it has the fields, else on the documents, all of them or a sample.
+A document *would not fit* if it fits the pushed schema and breaks the new one. If it breaks both, it does not count,
+because this push does not make it worse. Only changed rules are checked, on the rows of the table if it has the fields,
+else on the documents, all of them or a sample.
 
-Documents of a model that is new are looked at as well, for a dry run: those that break the schema are left as they are.
+For a dry run, documents of new models are checked as well: those that break the schema are left as they are.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from worm.store.parallel import chunked
 
 CHUNK = 500
 EXAMPLES_MAX = 5
-_MEANWHILE = "meanwhile they stay readable, and a change that makes them fit is accepted"
+_MEANWHILE = "in the meantime they stay readable, and a change that makes them fit is accepted"
 MISFIT_HINT = Hint(
     f"push with force=True, then change them with migrate(): {_MEANWHILE}",
     f"push with --force, then change them with `worm migrate`: {_MEANWHILE}",
 )
 Kind = Literal["added", "changed", "renamed", "removed", "same"]
 ModelProgress = Callable[[str, int, int | None], None]
-"""Called with the model, how many of its documents are done, and of how many where that is known."""
+"""Called with the model, the number of documents done, and the total if known."""
 Row = Mapping[str, JsonValue]
 
 
@@ -56,9 +56,9 @@ class UnfitDocument:
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """What scope at documents came to. `source` says where: rows of the table, documents, or nothing, because no rule
-    changes. `documents` is how many there are, `checked` how many of them were looked at, `misfits` how many would not
-    fit, with the first ones as `examples`; `conflicts` are values of new unique indexes that several documents have."""
+    """The result of checking documents. `source` says where: rows of the table, documents, or nothing, because no rule
+    changes. `documents` is their number, `checked` how many were checked, `misfits` how many would not fit, with the
+    first ones as `examples`; `conflicts` are values of new unique indexes that several documents have."""
 
     source: Literal["table", "documents", "nothing"] = "nothing"
     documents: int = 0
@@ -70,8 +70,8 @@ class Examined:
 
 @dataclass(frozen=True, slots=True)
 class ModelPlan:
-    """What a push means for one model. `was` is its name in the pushed schema, where that is another one; `settings`
-    are those that change, as text."""
+    """What a push does to one model. `was` is its name in the pushed schema, if different; `settings` lists changed
+    settings as text."""
 
     model: str
     change: Kind
@@ -87,7 +87,7 @@ class ModelPlan:
 
     @property
     def leaves_misfits(self) -> bool:
-        """Would documents that are good today break the schema?"""
+        """Would documents that are valid now break the schema?"""
         return self.change != "added" and self.examined.misfits > 0
 
     def told_misfits(self) -> str:
@@ -95,7 +95,7 @@ class ModelPlan:
         first = ", ".join(f"'{one.id}' ({one.reason})" for one in found.examples)
         more = ", …" if found.misfits > len(found.examples) else ""
         of = f"{found.misfits:,} of {found.checked:,} documents"
-        looked = " that were looked at" if found.checked < found.documents else ""
+        looked = " that were checked" if found.checked < found.documents else ""
         return f"{self.model}: {of}{looked} would not fit the new schema: {first}{more}"
 
     def to_json(self) -> JsonObject:
@@ -122,7 +122,7 @@ class ModelPlan:
 
 @dataclass(frozen=True, slots=True)
 class PushPlan:
-    """What a push means. `stranded` says which documents or archives it would leave behind."""
+    """What a push does. `stranded` says which documents or archives it would leave behind."""
 
     is_first: bool
     models: tuple[ModelPlan, ...] = ()
@@ -134,11 +134,11 @@ class PushPlan:
 
     @property
     def misfits(self) -> int:
-        """How many documents that are good today would not fit."""
+        """How many documents that are valid now would not fit."""
         return sum(one.examined.misfits for one in self.models if one.leaves_misfits)
 
     def refusal(self) -> Invalid | None:
-        """Why such a push needs `force`; None: it needs none."""
+        """Why the push needs `force`; None if it does not."""
         told = [one.told_misfits() for one in self.models if one.leaves_misfits]
         if self.stranded:
             return Invalid("; ".join(self.stranded), key=SCHEMA_KEY, hint=STRANDED_HINT)
@@ -161,17 +161,17 @@ def plan_push(
     check_new: bool = True,
     progress: ModelProgress = unwatched,
 ) -> PushPlan:
-    """What pushing the schema would mean. Reads only. `sample`: look at so many documents of each model at most (0: at
-    none). `check_new` False: documents of new models are not looked at."""
+    """What pushing the schema would do. Reads only. `sample`: check at most this many documents of each model (0:
+    none). `check_new` False: documents of new models are not checked."""
     if sample is not None and (type(sample) is not int or sample < 0):
-        raise Invalid(f"takes a whole number from 0 on, not {shown(sample)}", path="sample")
+        raise Invalid(f"must be a whole number of at least 0, not {shown(sample)}", path="sample")
     scope = ScanScope(sample, check_new, progress)
     return plan_over(store, store.get(SCHEMA_KEY), schema, scope)
 
 
 @dataclass(frozen=True, slots=True)
 class ScanScope:
-    """How far documents are looked at."""
+    """How many documents are checked."""
 
     sample: int | None = None
     check_new: bool = True
@@ -185,7 +185,7 @@ class ScanScope:
 
 
 def plan_over(store: Store, current: Object | None, schema: Schema, scope: ScanScope) -> PushPlan:
-    """The same over the schema that was read."""
+    """The same for a schema that was already read."""
     old = pushed_before(current)
     before = predecessors(old, schema)
     if current is not None and current.body == schema.to_json():
@@ -206,11 +206,11 @@ def plan_over(store: Store, current: Object | None, schema: Schema, scope: ScanS
     return PushPlan(old is None, tuple(models), tuple(stranding(store, old, schema)) if old is not None else ())
 
 
-# What differs between two definitions
+# Differences between two definitions
 
 
 def schema_differences(old: Schema, new: Schema) -> list[str]:
-    """In a line for each model that is not the same, how the new schema differs from the old one."""
+    """One line for each model that differs between the old and the new schema."""
     lines = [f"{name} is added" for name in new.models if name not in old.models]
     lines += [f"{name} is missing" for name in old.models if name not in new.models]
     for name, model in new.models.items():
@@ -222,19 +222,19 @@ def schema_differences(old: Schema, new: Schema) -> list[str]:
 
 
 def warn_if_different(store: Store, schema: Schema) -> None:
-    """Warn where another schema is pushed than the one that a session is to use. One request; a damaged one is not the
-    business of a session that has its own."""
+    """Warn if the pushed schema is not the one that the session uses. One request; a damaged pushed schema does not
+    matter to a session with its own."""
     current = store.get(SCHEMA_KEY)
     pushed = None if current is None or current.body == schema.to_json() else pushed_before(current, force=True)
     lines = [] if pushed is None else schema_differences(pushed, schema)
     if lines:
-        what = f"the schema given to connect() is not the one pushed to {store.url}: {'; '.join(lines)}"
-        hint = "leave schema= out to use the pushed one, or push yours with db.push()"
+        what = f"the schema passed to connect() differs from the one pushed to {store.url}: {'; '.join(lines)}"
+        hint = "leave out schema= to use the pushed one, or push yours with db.push()"
         warnings.warn(f"{what} ({hint})", SchemaDiffers, stacklevel=4)
 
 
 def told_changes(plan: ModelPlan) -> str:
-    """What differs, in one line."""
+    """The differences, in one line."""
     parts = [
         ("fields added", plan.fields_added),
         ("fields removed", plan.fields_removed),
@@ -247,7 +247,7 @@ def told_changes(plan: ModelPlan) -> str:
 
 
 def model_changes(before: ModelDef, after: ModelDef) -> ModelPlan:
-    """What differs between two definitions of one model, without a look at documents."""
+    """The differences between two definitions of one model, without checking documents."""
     changed = [name for name, one in after.fields.items() if name in before.fields and before.fields[name] != one]
     built = {one.field: one for one in after.indexes.values()}
     had = {one.field: one for one in before.indexes.values()}
@@ -287,8 +287,8 @@ def _shown(value: JsonValue) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """The rules of a push that change for one model. `needs` are the fields that tell whether a document keeps them;
-    None: only the whole document does."""
+    """The rules that a push changes for one model. `needs` are the fields that decide whether a document breaks them;
+    None: the whole document is needed."""
 
     before: Check
     after: Check
@@ -313,7 +313,7 @@ class _Rules:
 
 
 def _rule(one: FieldDef | None) -> JsonValue:
-    """A definition without what no document can break."""
+    """A definition without rules that no document can break."""
     return None if one is None else one.shape(is_complete=True, leave_out=("default", "description"))
 
 
@@ -332,7 +332,7 @@ def _forbidding(check: Check, names: Iterable[str]) -> Check:
 
 @dataclass
 class _Tally:
-    """What is found as documents go by."""
+    """Collects findings, document by document."""
 
     rules: _Rules
     checked: int = 0
@@ -389,7 +389,7 @@ def _examine(session: Session, before: ModelDef, rules: _Rules, scope: ScanScope
 
 
 def _examine_new(collection: Collection, scope: ScanScope) -> Examined:
-    """Documents of a model that is not there yet: what breaks the schema would be left as it is."""
+    """Documents of a new model: those that break the schema would be left as they are."""
     if not scope.check_new or scope.sample == 0:
         return Examined()
     ids = sorted(collection.current_ids())

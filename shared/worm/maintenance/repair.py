@@ -1,8 +1,9 @@
-"""repair: everything derived of one model is made good from its source, beside running workers.
+"""repair: rebuilds all derived data of one model from its source, while workers run.
 
-`put_aside` takes an object that is not an entry out of an oplog, so that the history can go on. A copy of it is kept.
+`put_aside` moves an object that is not an entry out of an oplog, so that the history can continue. A copy of it is
+kept.
 
-In this order: documents that are behind the log of their space; entries that no event reported; time marks; manifest,
+In this order: outdated documents of a space; entries that no event reported; time marks; manifest,
 indexes, heads and claims. Existing oplog entries are never changed, and documents only where their model is in a space.
 """
 
@@ -27,13 +28,14 @@ from worm.store.base import Lost, Object
 from worm.tables.build import Progress, silent
 
 ASIDE = ".worm.aside"
-BELONGS = "only what is not an entry, or follows a gap, can be set aside"
+BELONGS = "only an object that is not an entry, or that follows a gap, can be set aside"
 
 
 @dataclass
 class RepairReport:
-    """What repairing one model came to. `rows` are those of its manifest (None: it keeps none), `problems` are reasons
-    by key of what was left as it is. `damaged`: by id, why histories cannot be continued; their documents are served.
+    """The result of repairing one model. `rows` is the number of rows in its manifest (None: it keeps none), `problems`
+    has reasons by key for what was left as it is. `damaged`: by id, why a history is damaged; its document is still
+    served.
     """
 
     model: str
@@ -45,7 +47,8 @@ class RepairReport:
 
 
 def repair_model(session: Session, name: str, progress: Progress = silent) -> RepairReport:
-    """Repair one model. `progress` hears how many documents were looked at, then how many the tables have read."""
+    """Repair one model. `progress` is called with the number of checked documents, then with the number that the tables
+    have read."""
     report, collection = RepairReport(name), session.collection(name)
     _mend(session, report)
     swept = Sweep(session).run(
@@ -70,13 +73,13 @@ def repair_model(session: Session, name: str, progress: Progress = silent) -> Re
 
 def put_aside(session: Session, key: str) -> str:
     """Move an object of an oplog that is not an entry, or that follows a gap, to `.worm.aside/`. Returns its new key.
-    `Invalid` for an entry that belongs to its history, and for keys of anything else; `NotFound` where nothing is."""
+    `Invalid` for an entry that belongs to its history, and for other keys; `NotFound` if there is no object."""
     info = session.resolver.parse(key)
     if info.kind not in (KeyKind.OPLOG, KeyKind.ARCHIVE) or info.model is None or info.id is None or info.seq is None:
         raise Invalid("only objects of an oplog can be set aside", key=key, hint="`worm verify` names their keys")
     found = session.store.get(key)
     if found is None:
-        raise NotFound("there is no such object", key=key)
+        raise NotFound("the object does not exist", key=key)
     if _belongs(session.collection(info.model), info.id, info.seq, key, found):
         raise Invalid("this entry belongs to its history", key=key, hint=BELONGS)
     copy = f"{ASIDE}/{key}-{digest_of(found.body)}"
@@ -85,12 +88,12 @@ def put_aside(session: Session, key: str) -> str:
     if kept is None or kept.body != found.body:
         raise Conflict("another object has the name of the copy", key=copy, hint="nothing was changed")
     if isinstance(delete_unchanged(session.store, key, found.etag, found.version_id), Lost):
-        raise Conflict("it changed meanwhile", key=key, hint="look at it again; its copy is kept")
+        raise Conflict("it changed in the meantime", key=key, hint="check it again; its copy is kept")
     return copy
 
 
 def _belongs(collection: Collection, entity_id: str, seq: int, key: str, found: Object) -> bool:
-    """Is it what its name says, and nothing is missing before it?"""
+    """Does it match its name, with nothing missing before it?"""
     seqs = collection.oplog.seqs(entity_id)
     try:
         name = ArchiveName.parse(key.rsplit("/", 1)[-1])
@@ -104,7 +107,7 @@ def _belongs(collection: Collection, entity_id: str, seq: int, key: str, found: 
 
 
 def _mend(session: Session, report: RepairReport) -> None:
-    """Documents that are of an older commit than the log of their space has; the reason where that cannot be told."""
+    """Documents with an older commit than the log of their space; the reason if that is unknown."""
     materializer = Materializer(session)
     try:
         for entity_id, _, _ in outdated(session.collection(report.model)):
@@ -114,7 +117,7 @@ def _mend(session: Session, report: RepairReport) -> None:
 
 
 def _mark(session: Session, collection: Collection, report: RepairReport) -> None:
-    """Write the time marks that are missing."""
+    """Write missing time marks."""
 
     def one(unmarked: tuple[str, int]) -> WormError | None:
         return failure_of(lambda: collection.mark(*unmarked))

@@ -1,15 +1,15 @@
-"""sweep: find by listing what no event reported, and reconcile it.
+"""sweep: finds changes that no event reported, by listing, and reconciles them.
 
 One listing of versions per collection (a request per 1,000 versions) is compared with the heads; only entities whose
-newest version is not the recorded one are read. Bounded by a deadline: a sweep that runs out of time stores where it
-stopped (`.worm.sweep/<collection>.json`) and the next one goes on from there.
+newest version is not the recorded one are read. It has a deadline: a sweep that runs out of time stores its position
+(`.worm.sweep/<collection>.json`) and the next one continues from there.
 
-What it recorded waits for its fold until there is as much of it as the table has rows: a fold of a small table writes
-all of it, so folds at every step would write the first documents of a large adoption again and again. A sweep that dies
-before a fold has recorded all the same; the next one finds it and folds it.
+Recorded changes wait for their fold until there are as many as the table has rows: a fold of a small table rewrites all
+of it, so folding at every step would rewrite the first documents of a large adoption again and again. If a sweep dies
+before a fold, the changes are still recorded; the next one finds and folds them.
 
 Before that, the documents of models in a space are brought to the end of its log, and a document that came back after a
-commit had deleted it goes again. Where nothing is behind, a space costs a look at the end of its log, and two
+commit had deleted it is deleted again. If nothing is behind, a space costs a look at the end of its log, and two
 requests."""
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from worm.tables.table import SWEEP_BYTES_MAX, Table
 CHUNK = 200
 FOLD_CHANGES_MAX = 5_000
 FOLD_BYTES_MAX = 16 << 20
-CURSOR = record("where a sweep goes on", {}, {"after": TEXT})
+CURSOR = record("the cursor of a sweep", {}, {"after": TEXT})
 
 
 @dataclass
 class SweepReport:
-    """What a sweep of one collection found. `finished` is False when the deadline came first."""
+    """What a sweep of one collection found. `finished` is False if time ran out."""
 
     model: str
     listed: int = 0
@@ -50,12 +50,12 @@ class SweepReport:
     """Documents that were written or deleted because the log of the model's space says so."""
     problems: dict[str, str] = field(default_factory=dict)
     damaged: dict[str, Corrupt] = field(default_factory=dict)
-    """Why the histories of some of these cannot be continued. Their documents are served."""
+    """Why the histories of some of these are damaged. Their documents are still served."""
     finished: bool = True
     error: WormError | None = None
     """Why the model could not be swept."""
     failure: WormError | None = None
-    """Why one of its documents could not be recorded although nothing is wrong with it: the first such reason."""
+    """The first reason why a valid document could not be recorded."""
 
     def summary(self) -> dict[str, str | int | bool]:
         return {
@@ -81,16 +81,16 @@ class _Pass:
 
 
 _Suspects = dict[str, Survey]
-"""Entities to look at, with what the listing showed of each."""
+"""Entities to check, with what the listing showed of each."""
 
 
 @dataclass
 class _Unfolded:
-    """What is recorded and not in the table yet."""
+    """Recorded changes that are not in the table yet."""
 
     table: Table
     rows: int
-    """Of the table, about."""
+    """Approximate rows of the table."""
     changes: list[Change] = field(default_factory=list)
     size_bytes: int = 0
 
@@ -123,13 +123,14 @@ class Sweep:
         progress: Callable[[int], None] = lambda listed: None,
     ) -> list[SweepReport]:
         """Sweep the models (default: all), one after the other, until the deadline. `resume` False: from the start.
-        `folds` False: the caller makes the tables. `progress` hears how many documents of the model are done."""
+        `folds` False: the caller writes the tables. `progress` is called with the number of finished documents of the
+        model."""
         self._session.refresh()
         names = sorted(self._session.schema.models) if models is None else list(models)
         spaces = {name: self._materialize(name, deadline) for name in self._spaces(names)}
         reports = [self._attempt_model(model, _Pass(deadline, resume, folds, progress)) for model in names]
         for report in reports:
-            found = spaces.pop(self._session.schema.model(report.model).space or "", None)  # told once
+            found = spaces.pop(self._session.schema.model(report.model).space or "", None)  # reported once
             if isinstance(found, WormError):
                 report.error, report.finished = report.error or found, False
             elif found is not None:
@@ -143,14 +144,14 @@ class Sweep:
         return sorted({space for space in found if space is not None})
 
     def _materialize(self, space: str, deadline: Deadline) -> Materialized | WormError:
-        """One space that cannot be read must not keep the others from it."""
+        """An unreadable space must not stop the others."""
         try:
             return self._materializer.run(database_id(space), deadline)
         except WormError as error:
             return error
 
     def _attempt_model(self, model: str, how: _Pass) -> SweepReport:
-        """One model that cannot be swept must not keep the others from it."""
+        """A model that cannot be swept must not stop the others."""
         try:
             return self._sweep_model(model, how)
         except WormError as error:
@@ -166,7 +167,7 @@ class Sweep:
                 how.progress(report.listed)
             return report
         heads = dict((table.heads.read() or Heads(model)).heads)
-        if not how.folds:  # a repair: it believes no head whose entry somebody deleted
+        if not how.folds:  # a repair: it does not trust heads whose entry was deleted
             recorded = table.collection.recorded_seqs()
             heads = {one: head for one, head in heads.items() if one in recorded and head.seq <= recorded[one].last}
         after = self._cursor(table.collection) if how.resume else None
@@ -195,7 +196,7 @@ class Sweep:
     def _suspects(
         self, collection: Collection, heads: dict[str, Head], after: str | None, report: SweepReport
     ) -> Iterator[tuple[_Suspects, str | None]]:
-        """Chunks of what to look at, with the key that the listing has reached (None: its end)."""
+        """Chunks of entities to check, with the last listed key (None: the end)."""
         seen: set[str] = set()
         suspects: _Suspects = {}
         has_versions, recorded = False, None
@@ -224,7 +225,7 @@ class Sweep:
     def _reconcile(
         self, table: Table, suspects: _Suspects, heads: dict[str, Head], report: SweepReport
     ) -> list[Change]:
-        """Record what is new of them; what the table has to learn. `heads` learns it at once."""
+        """Record their changes; returns those for the table. `heads` is updated at once."""
 
         def one(entity_id: str) -> EntityOutcome:
             known = heads.get(entity_id)
@@ -277,7 +278,7 @@ class Sweep:
             shape = {} if found is None else loads_own(found.body, key=key)
             check_shape(shape, CURSOR, key)
         except Corrupt:
-            return None  # a whole pass instead; the next cursor replaces it
+            return None  # start from the beginning; the next cursor replaces it
         return cast(str, shape.get("after", "")) or None
 
     def _save_cursor(self, collection: Collection, after: str) -> None:
@@ -289,12 +290,12 @@ def _cursor_key(collection: Collection) -> str:
 
 
 def _size_of(survey: Survey) -> int:
-    """The bytes of its only version; 0 where it has several, or none was listed."""
+    """The size of its only version; 0 if it has several, or none was listed."""
     return 0 if survey.sole is None else survey.sole.size
 
 
 def _behind(recorded: Mapping[str, Seqs], heads: dict[str, Head]) -> list[str]:
-    """Entities with entries that the heads do not know. Without versions an equal etag does not prove an equal head."""
+    """Entities with entries that the heads lack. Without versions an equal etag does not prove an equal head."""
     return [
         entity_id
         for entity_id, seqs in recorded.items()

@@ -1,13 +1,12 @@
-"""System keys: what an object of the library is, whose it is, whether it is healthy, and what to do about it.
+"""System keys: what an internal object is, what it belongs to, whether it is healthy, and what to do about it.
 
-Reads the object itself and what it depends on: of an entry, one listing of its document's oplog; of a file of a table,
-the root that names it; of a claim, the document that holds it. Nothing else is listed, and nothing is written.
+Reads the object itself and what it depends on: for an entry, one listing of its document's oplog; for a table file, the
+root that names it; for a claim, the document that holds it. Nothing else is listed, and nothing is written.
 
-*What stops a history*: the object because of which the newest entry of a document is unknown or unreadable. Everything
-else that is missing or damaged in an oplog leaves the history free to go on.
+*What stops a history*: the object because of which the newest entry of a document is unknown or unreadable. Any other
+missing or damaged object in an oplog does not stop the history.
 
-A module of its own because the path of an upload (`why.py`) and the objects of the library are explained from
-different facts: neither needs the other.
+A separate module, because uploads (`why.py`) and internal objects are explained from different facts.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ KEYS_SHOWN_MAX = 5
 
 
 def explain_system(session: Session, key: str, info: KeyInfo) -> Why:
-    """`info` is what the resolver makes of the key, which is no document's."""
+    """`info` is the resolver's result for the key, which is not a document key."""
     return _SystemKey(session, key, info).explain()
 
 
@@ -102,21 +101,21 @@ class _SystemKey:
         try:
             entry = OplogEntry.from_bytes(found.body, self._key)
             if entry.seq != seq:
-                raise Corrupt(f"it holds seq {entry.seq}, its name says {seq}", key=self._key)
+                raise Corrupt(f"it contains seq {entry.seq}, but its name says {seq}", key=self._key)
         except Corrupt as damage:
-            what = f"it lies in the history of {self._whose} and is not an entry: {damage.message}"
+            what = f"it is in the history of {self._whose} but is not an entry: {damage.message}"
             return self._of_damage(seq, seqs, stop, what)
         by = f" by {entry.actor}" if entry.actor else ""
         what = f"entry {seq} of {self._whose}: {entry.op} at {entry.ts}{by}"
         if stop is not None and stop.key == self._key:
-            told = f"{what}. Nothing proves that it is the next one, so the history cannot be continued: {stop.message}"
+            told = f"{what}. Nothing proves that it is the next one, so the history is stopped: {stop.message}"
             return Verdict.DAMAGED, told, self._way_out(seqs, seq, "put the missing entries back")
         if stop is not None:
-            told = f"{what}. It is whole, but the history cannot be continued: {stop.message} [{stop.key}]"
+            told = f"{what}. It is intact, but the history is stopped: {stop.message} [{stop.key}]"
             return Verdict.DAMAGED, told, f"{asked(stop.key)} says what to do"
         if seqs.missing is not None:
-            told = f"{what}. It is whole; others before or after it are missing, and the history goes on"
-            return Verdict.SYSTEM, told, f"{asked(oplog.key(self._id, seqs.missing[0]))} tells of the first one"
+            told = f"{what}. It is intact; others before or after it are missing, but the history can continue"
+            return Verdict.SYSTEM, told, f"{asked(oplog.key(self._id, seqs.missing[0]))} explains the first one"
         newest = ", the newest one" if seq == seqs.last else f"; the newest is entry {seqs.last}"
         return Verdict.SYSTEM, f"{what}{newest}", NOTHING
 
@@ -134,7 +133,7 @@ class _SystemKey:
         return None
 
     def _is_served(self) -> bool:
-        """Does the table show the document as it is stored, because its history could not be continued?"""
+        """Does the table show the stored document because its history is damaged?"""
         try:
             rows = self._table.manifest.among([self._id])
         except Corrupt:
@@ -154,27 +153,28 @@ class _SystemKey:
     def _of_damage(self, seq: int, seqs: Seqs, stop: Corrupt | None, what: str) -> Said:
         """An entry that is missing, or overwritten."""
         if stop is None:
-            told = f"{what}. The history goes on after entry {seqs.last}; only what needs this entry fails"
-            lost = "If it is lost for good, leave it: `worm verify` keeps naming it"
+            told = f"{what}. The history continues after entry {seqs.last}; only requests that need this entry fail"
+            lost = "If it is lost permanently, leave it: `worm verify` keeps reporting it"
             return Verdict.DAMAGED, told, f"put it back, {RESTORED}. {lost}"
         if stop.key == self._key:
-            return Verdict.DAMAGED, f"{what}. The history cannot be continued", self._way_out(seqs, seq, "put it back")
-        told = f"{what}. The history cannot be continued: {stop.message} [{stop.key}]"
-        lost = f"If it is lost for good, {asked(stop.key)} says what to do"
+            return Verdict.DAMAGED, f"{what}. The history is stopped", self._way_out(seqs, seq, "put it back")
+        told = f"{what}. The history is stopped: {stop.message} [{stop.key}]"
+        lost = f"If it is lost permanently, {asked(stop.key)} says what to do"
         return Verdict.DAMAGED, told, f"put it back, {RESTORED}, and run `worm repair {self._model}`. {lost}"
 
     def _way_out(self, seqs: Seqs, seq: int, put_back: str) -> str:
-        """Where this entry, or what is before it, stops the history."""
+        """If this entry, or one before it, stops the history."""
         oplog = self._session.collection(self._model).oplog
         keys = [shlex.quote(oplog.key(self._id, one)) for one in sorted(seqs.single) if one >= seq]
         listed = " ".join(f"--set-aside {key}" for key in keys)
         aside = f"`worm repair {self._model} {listed}`"
         if len(keys) > KEYS_SHOWN_MAX:
             aside = f"`worm repair {self._model} --set-aside KEY …` with the keys of entry {seq} and all newer ones"
-        after = f"after entry {seqs.before(seq)}" if seqs.before(seq) else "from entry 1 on"
-        again = f"a copy is kept, and what is stored is recorded again {after}"
+        after = f"after entry {seqs.before(seq)}" if seqs.before(seq) else "from entry 1"
+        again = f"a copy is kept, and the stored document is recorded again {after}"
         return (
-            f"{put_back}, {RESTORED}, and run `worm repair {self._model}`. If that is lost for good, {aside}: {again}"
+            f"{put_back}, {RESTORED}, and run `worm repair {self._model}`. If "
+            f"they are lost permanently, run {aside}: {again}"
         )
 
     def _of_time_mark(self, found: Object | None) -> Said:
@@ -182,10 +182,10 @@ class _SystemKey:
         if found is None:
             return (
                 Verdict.ABSENT,
-                f"{what}. There is none of this name",
-                f"`worm repair {self._model}` writes those due",
+                f"{what}. It does not exist",
+                f"`worm repair {self._model}` writes the missing ones",
             )
-        return Verdict.SYSTEM, f"{what}. It decides nothing: a wrong one costs requests", NOTHING
+        return Verdict.SYSTEM, f"{what}. It is only a hint: a wrong one costs requests", NOTHING
 
     def _of_archive(self, found: Object | None) -> Said:
         name = cast(ArchiveName, ArchiveName.parse(self._info.name or ""))
@@ -193,20 +193,20 @@ class _SystemKey:
         seqs = self._session.collection(self._model).oplog.seqs(self._id)
         are_single = all(seq in seqs.single for seq in range(name.first, name.last + 1)) if found else False
         if found is None:
-            told = f"{what}. It is not there; `worm why` on one of its entries says whether that is missing"
+            told = f"{what}. It does not exist; `worm why` on one of its entries says whether that is missing"
             return Verdict.ABSENT, told, NOTHING
         try:
             Archive.from_bytes(found.body, name, self._key)
         except Corrupt as damage:
-            lost = "its entries are all there as single objects, too" if are_single else "its entries cannot be read"
+            lost = "its entries also exist as single objects" if are_single else "its entries cannot be read"
             way = f"put it back, {RESTORED}"
             if are_single:
                 way = f"`worm repair {self._model} --set-aside {shlex.quote(self._key)}`"
             return Verdict.DAMAGED, f"{what}. It {damage.message}; {lost}", way
         if self._session.collection(self._model).definition.archive_after is None:
-            told = f"{what}. The schema has no archiveAfter for {self._model}, so nothing reads it"
+            told = f"{what}. The schema has no archiveAfter for {self._model}, so it is not used"
             return Verdict.BEHIND, told, 'push the schema with "archiveAfter": "never"'
-        return Verdict.SYSTEM, f"{what}. It is whole", NOTHING
+        return Verdict.SYSTEM, f"{what}. It is intact", NOTHING
 
     # Copies of documents
 
@@ -215,18 +215,18 @@ class _SystemKey:
         if found is None:
             return (
                 Verdict.ABSENT,
-                f"{what}: there is none of this name",
-                f"`worm snapshot list {self._named}` shows all",
+                f"{what}: it does not exist",
+                f"`worm snapshot list {self._named}` lists all",
             )
         try:
             snapshot = Snapshot.from_bytes(found.body, self._key)
             if snapshot.id != self._id:
-                raise Corrupt(f"it is of '{snapshot.id}'", key=self._key)
+                raise Corrupt(f"it belongs to '{snapshot.id}'", key=self._key)
         except Corrupt as damage:
-            told = f"{what} that is damaged: {damage.message}. Nothing but restoring it needs it"
-            return Verdict.DAMAGED, told, f"put an old version of it back, {RESTORED}, or delete it"
+            told = f"{what} that is damaged: {damage.message}. It is only needed to restore it"
+            return Verdict.DAMAGED, told, f"restore it {RESTORED}, or delete it"
         of = f"as of entry {snapshot.seq}" if snapshot.seq else f"as it was stored at {snapshot.ts}"
-        return Verdict.SYSTEM, f"{what}, {of}", f"`worm snapshot restore {self._named} {name}` brings that state back"
+        return Verdict.SYSTEM, f"{what}, {of}", f"`worm snapshot restore {self._named} {name}` restores that state"
 
     def _of_trash(self, found: Object | None) -> Said:
         """The copy, or the tombstone beside it."""
@@ -239,26 +239,26 @@ class _SystemKey:
             told = f"{self._whose} is not in trash: there is no tombstone"
             if copy is None:
                 return Verdict.ABSENT, told, NOTHING
-            return Verdict.SYSTEM, f"{told}. The copy is left of a deletion that did not happen", NOTHING
+            return Verdict.SYSTEM, f"{told}. The copy is left from a deletion that did not happen", NOTHING
         try:
             trashed = Trashed.of(self._id, stone)
         except Corrupt as damage:
-            told = f"the tombstone of {self._whose} is damaged: {damage.message}. It is neither restored nor purged"
-            by_hand = f"delete {trash.tombstone_key(self._id)} and {trash.copy_key(self._id)} by hand"
-            return Verdict.DAMAGED, told, f"look at both, then {by_hand}"
+            told = f"the tombstone of {self._whose} is damaged: {damage.message}. It can be neither restored nor purged"
+            by_hand = f"delete {trash.tombstone_key(self._id)} and {trash.copy_key(self._id)} yourself"
+            return Verdict.DAMAGED, told, f"check both, then {by_hand}"
         by = f" by {trashed.tombstone.deleted_by}" if trashed.tombstone.deleted_by else ""
         what = f"{self._whose} was deleted at {trashed.tombstone.deleted_at}{by}"
         if store.head(collection.documents.key(self._id)) is not None:
-            return Verdict.SYSTEM, f"{what}, and is there again: it is not in trash", NOTHING
+            return Verdict.SYSTEM, f"{what}, and exists again: it is not in trash", NOTHING
         if copy is None and trashed.tombstone.version_id is None:
-            told = f"{what}, but its copy {trash.copy_key(self._id)} is gone"
-            way = f"`worm history {self._named}` shows the entry before the delete, `worm rollback` brings it back"
+            told = f"{what}, but its copy {trash.copy_key(self._id)} is missing"
+            way = f"`worm history {self._named}` shows the entry before the delete, `worm rollback` restores it"
             return Verdict.DAMAGED, told, way
         if trashed.is_expired(self._session.clock.now()):
-            return Verdict.SYSTEM, f"{what}, and has expired: the next purge removes it", NOTHING
+            return Verdict.SYSTEM, f"{what}, and has expired: the next purge will remove it", NOTHING
         expires = trashed.tombstone.expires_after(trashed.since)
         until = "for good" if expires is None else f"until {iso_seconds(expires)}"
-        return Verdict.SYSTEM, f"{what}. It is kept {until}", f"`worm trash restore {self._named}` brings it back"
+        return Verdict.SYSTEM, f"{what}. It is kept {until}", f"`worm trash restore {self._named}` restores it"
 
     # Files of a table
 
@@ -271,20 +271,20 @@ class _SystemKey:
         return f"`worm repair {self._model}` rebuilds it"
 
     def _of_manifest(self, found: Object | None) -> Said:
-        what = f"the manifest of {self._model}: the rows that queries read"
+        what = f"the manifest of {self._model}: the rows for queries"
         if not self._table.collection.definition.keeps_manifest:
-            return Verdict.SYSTEM, f"the schema keeps no manifest of {self._model}: nothing reads this object", NOTHING
+            return Verdict.SYSTEM, f"the schema keeps no manifest of {self._model}: this object is not used", NOTHING
         tree = self._table.manifest
         if self._info.name is not None:
             return self._of_piece(found, tree.named(), what)
         root = tree.root()
         said = self._of_root(found, tree.damage, what, "queries read the documents instead")
         if said is None and root is not None and tree.is_stale(root):
-            told = f"{what}. It was made for another schema, so the next fold or sweep makes it again"
-            return Verdict.BEHIND, told, f"`worm table rebuild {self._model}` makes it now"
+            told = f"{what}. It was made for another schema; the next fold or sweep rebuilds it"
+            return Verdict.BEHIND, told, f"`worm table rebuild {self._model}` rebuilds it now"
         spread = "" if root is None or not root.is_spread else f", in {root.partition_count + len(root.deltas)} files"
         count = 0 if root is None else root.count
-        told = f"{what}. It can be read and has {count:,} rows{spread}"
+        told = f"{what}. It is readable and has {count:,} rows{spread}"
         return said or (Verdict.SYSTEM, told, "`worm table list` says whether it is up to date")
 
     def _of_index(self, found: Object | None) -> Said:
@@ -292,12 +292,16 @@ class _SystemKey:
         what = f"the index of {self._model} on {field}"
         files = next((one for one in table.indexes if one.definition.field == field), None)
         if files is None:
-            return Verdict.SYSTEM, f"the schema has no index of {self._model} on {field}: nothing reads this", NOTHING
+            return (
+                Verdict.SYSTEM,
+                f"the schema has no index of {self._model} on {field}: this object is not used",
+                NOTHING,
+            )
         if self._info.name is not None:
             return self._of_piece(found, table.manifest.named_parts(field), what)
         files.file.read()
-        said = self._of_root(found, files.file.held.damage, what, "queries do without it")
-        return said or (Verdict.SYSTEM, f"{what}. It can be read", "`worm table list` says whether it is up to date")
+        said = self._of_root(found, files.file.held.damage, what, "queries work without it")
+        return said or (Verdict.SYSTEM, f"{what}. It is readable", "`worm table list` says whether it is up to date")
 
     def _of_heads(self, found: Object | None) -> Said:
         what = f"the heads of {self._model}: the newest entry of every document, which saves requests"
@@ -310,17 +314,17 @@ class _SystemKey:
             return said or (Verdict.ABSENT, what, NOTHING)
         if heads.damaged:
             one = min(heads.damaged)
-            told = f"{what}. It names {len(heads.damaged):,} whose history cannot be continued, first '{one}'"
+            told = f"{what}. It lists {len(heads.damaged):,} with a damaged history, first '{one}'"
             return Verdict.DAMAGED, told, f"{asked(self._table.collection.documents.key(one))} says what to do"
         if heads.partial:
-            told = f"{what}. It was lost, and does not know all documents again yet"
-            return Verdict.BEHIND, told, f"the next whole sweep completes it; `worm repair {self._model}` does so now"
-        return Verdict.SYSTEM, f"{what}. It can be read", NOTHING
+            told = f"{what}. It was lost, and is not complete yet"
+            return Verdict.BEHIND, told, f"the next full sweep completes it; `worm repair {self._model}` does so now"
+        return Verdict.SYSTEM, f"{what}. It is readable", NOTHING
 
     def _of_root(self, found: Object | None, damage: Corrupt | None, what: str, meanwhile: str) -> Said | None:
-        """The one mutable file of a table, where it is not there or cannot be read."""
+        """The one mutable file of a table, if it is missing or unreadable."""
         if found is None:
-            told = f"{what}. It is not there: {meanwhile}. The first change writes it"
+            told = f"{what}. It does not exist: {meanwhile}. The first change writes it"
             return Verdict.ABSENT, told, self._rebuild
         if damage is None:
             return None
@@ -333,18 +337,18 @@ class _SystemKey:
         is_named, piece = named is not None and file in named, f"a file of {what}"
         if not is_named:
             there = Verdict.ABSENT if found is None else Verdict.SYSTEM
-            return there, f"{piece}. The table does not name it: it was replaced, and purge removes it", NOTHING
+            return there, f"{piece}. The table no longer uses it: it was replaced, and purge removes it", NOTHING
         if found is None:
-            return Verdict.DAMAGED, f"{piece}. The table names it, and it is not there", self._rebuild
+            return Verdict.DAMAGED, f"{piece}. The table needs it, but it is missing", self._rebuild
         is_hashed = file.endswith(".json") and file != "_meta.json"
         if is_hashed and not file.endswith(f"-{digest_of(found.body)}.json"):
-            return Verdict.DAMAGED, f"{piece}. Its content is not what its name says", self._rebuild
-        return Verdict.SYSTEM, f"{piece}. The table names it", NOTHING
+            return Verdict.DAMAGED, f"{piece}. Its content does not match its name", self._rebuild
+        return Verdict.SYSTEM, f"{piece}. The table uses it", NOTHING
 
     def _of_change_set(self, found: Object | None) -> Said:
-        what = f"a change set of {self._model}: what capture tells the tables worker"
+        what = f"a change set of {self._model}: a message from capture to the tables worker"
         if found is None:
-            return Verdict.ABSENT, f"{what}. There is none of this name: they expire after 7 days", NOTHING
+            return Verdict.ABSENT, f"{what}. It does not exist: change sets expire after 7 days", NOTHING
         try:
             _, changes = decode_changes(found.body, self._key)
         except Corrupt as damage:
@@ -359,13 +363,13 @@ class _SystemKey:
 
     @property
     def _fold(self) -> str:
-        return f"wait for the tables worker, or look for its dead letters; `worm repair {self._model}` does it now"
+        return f"wait for the tables worker, or check its dead letters; `worm repair {self._model}` does it now"
 
     def _of_claim(self, found: Object | None) -> Said:
         field, claims = cast(str, self._info.field), self._session.collection(self._model).claims
         what = f"a claim: it reserves a unique value of {field} for one {self._model}"
         if found is None:
-            return Verdict.ABSENT, f"{what}. There is none of this name: the value is free", NOTHING
+            return Verdict.ABSENT, f"{what}. It does not exist: the value is free", NOTHING
         claim, finding = judged_claim(claims, field, found)
         if isinstance(claim, Corrupt):
             return (
@@ -375,17 +379,17 @@ class _SystemKey:
             )
         what = f"a claim: it reserves {field}={UniqueValue(field, claim.value).text} for {self._model} '{claim.id}'"
         if finding is not None:
-            told = f"{what}, which lacks the value. A save that needs the value takes it over"
+            told = f"{what}, which lacks the value. A save that needs the value can take it"
             return Verdict.BEHIND, told, f"`worm repair {self._model}` removes it now"
         return Verdict.SYSTEM, what, NOTHING
 
-    # The place itself
+    # The location itself
 
     def _of_sentinel(self, found: Object | None) -> Said:
-        of = f"the collection of {self._model}" if self._model else "this place"
-        what = f"a sentinel: a note about {of} for other tools. Nothing decides by it"
+        of = f"the collection of {self._model}" if self._model else "this location"
+        what = f"a sentinel: a note about {of} for other tools. Nothing depends on it"
         return (
-            (Verdict.ABSENT, f"{what}. It is not there", "`worm push` writes it")
+            (Verdict.ABSENT, f"{what}. It does not exist", "`worm push` writes it")
             if found is None
             else (Verdict.SYSTEM, what, NOTHING)
         )
@@ -399,73 +403,74 @@ class _SystemKey:
     def _of_log(self, found: ObjectInfo | None) -> Said:
         database = database_of(self._key)
         if database is None:
-            return Verdict.UNMATCHED, "it lies beside the databases under db/ and belongs to none", NOTHING
+            return Verdict.UNMATCHED, "it is next to the databases under db/ and belongs to none", NOTHING
         space = database.removeprefix(SPACE_PREFIX)
         what = f"of the database '{database}'" if space == database else f"of the space '{space}'"
         check = f"`worm log verify {shlex.quote(database)} --url {shlex.quote(self._session.store.url)}` checks the log"
         if found is None:
-            return Verdict.ABSENT, f"an object {what}. There is none of this name", check
+            return Verdict.ABSENT, f"an object {what}. It does not exist", check
         place = segment_of(self._key)
         if place is None:
-            return Verdict.SYSTEM, f"an object {what}. Its content was not looked at", check
+            return Verdict.SYSTEM, f"an object {what}. Its content was not checked", check
         body = self._session.store.get(self._key)
         try:
             segment = None if body is None else Segment.decode(body.body, place[1], self._key)
         except Corrupt as damage:
             return Verdict.DAMAGED, f"segment {place[1]} of the log {what} is damaged: {damage.message}", check
         lsns = "" if segment is None else f", LSN {segment.lsn:,} to {segment.end_lsn:,}"
-        return Verdict.SYSTEM, f"segment {place[1]} of the log {what}{lsns}. It is whole", NOTHING
+        return Verdict.SYSTEM, f"segment {place[1]} of the log {what}{lsns}. It is intact", NOTHING
 
     def _of_other(self, found: ObjectInfo | None) -> Said:
-        """Keys that are of no model: what they are is in their first segment."""
+        """Keys that belong to no model: the first segment says what they are."""
         first, _, rest = self._key.partition("/")
         if first == ASIDE and rest:
             return self._of_aside(found, rest)
         notes = {
-            ".worm.sweep": ("a note of the sweep: where it goes on", NOTHING),
+            ".worm.sweep": ("a note of the sweep: where it continues", NOTHING),
             ".worm.migrate": (
-                "a note of a migration that was interrupted: where it goes on",
+                "a note of an interrupted migration: where it continues",
                 "run the same `worm migrate` again; with --restart it starts from the beginning",
             ),
             PROBE_PREFIX.rstrip("/"): (
-                "a note of the probe, which checked that the store keeps write conditions",
+                "a note of the probe, which checked that the store honors write conditions",
                 NOTHING,
             ),
-            RELAYOUT_KEY: ("what `worm relayout` remembers", "run the same `worm relayout` again to complete it"),
+            RELAYOUT_KEY: ("the state of `worm relayout`", "run the same `worm relayout` again to complete it"),
             ATTACHED_KEY: (
                 "what `worm attach` added to the settings of the bucket",
-                "`worm detach` takes it out again",
+                "`worm detach` removes it again",
             ),
             ".worm.api": (
                 "a record of the HTTP API: the answer to a call with an Idempotency-Key, or a token",
                 NOTHING,
             ),
             VERIFY_KEY: ("a note of the last `worm verify --record`, for `worm doctor`", NOTHING),
-            ".worm.store": ("of the directory store itself: locks, metadata and unfinished writes", NOTHING),
+            ".worm.store": ("belongs to the directory store itself: locks, metadata and unfinished writes", NOTHING),
         }
         what, step = notes.get(first, (None, ""))
         if what is None:
             reason = self._info.reason or "it is not a key of this library"
-            told = f"a path segment starts with a dot, so it is never a document; {reason}. Nothing reads it"
+            told = f"a path segment starts with a dot, so it is never a document; {reason}. It is not used"
             return Verdict.SYSTEM, told, "leave it alone, or delete it if you put it there"
         if found is None and first != ".worm.store":
-            return Verdict.ABSENT, f"{what}. There is none of this name", NOTHING
+            return Verdict.ABSENT, f"{what}. It does not exist", NOTHING
         return Verdict.SYSTEM, what, step
 
     def _of_aside(self, found: ObjectInfo | None, rest: str) -> Said:
         origin, _, digest = rest.rpartition("-")
         what = f"an object that `worm repair --set-aside` moved out of an oplog, from {origin}"
         if found is None:
-            return Verdict.ABSENT, f"{what}. There is none of this name", NOTHING
+            return Verdict.ABSENT, f"{what}. It does not exist", NOTHING
         body = self._session.store.get(self._key)
         if body is not None and digest_of(body.body) != digest:
-            return Verdict.DAMAGED, f"{what}. It has changed since", "look at it; nothing reads it"
-        told = f"{what}. It is as it was there, and nothing reads it"
-        return Verdict.SYSTEM, told, "keep it as the trace of what happened, or delete it"
+            return Verdict.DAMAGED, f"{what}. It has changed since", "check it; it is not used"
+        told = f"{what}. It is unchanged, and not used"
+        return Verdict.SYSTEM, told, "keep it as evidence, or delete it"
 
 
 def _is_folded(change: Change, rows: Manifest) -> bool:
-    """Does the table know this change, or a newer one? Of a model without oplog, and of a damaged entity, any state."""
+    """Does the table have this change, or a newer one? For a model without oplog, and for a damaged entity, any state
+    counts."""
     if change.head is None:
         return change.id in rows.etags or change.id in rows.seqs
     return rows.seqs.get(change.id, 0) >= change.head.seq

@@ -1,4 +1,4 @@
-"""What `worm why` answers: a verdict about a key, with the facts that it was made of."""
+"""The answer of `worm why`: a verdict about a key, with the facts behind it."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ NOTHING = "nothing"
 
 
 def asked(key: str | None) -> str:
-    """The command that asks about another key."""
+    """The command for another key."""
     return f"`worm why {shlex.quote(key or '')}`"
 
 
 class Verdict(StrEnum):
-    """How far an upload came, or what became of an object of the library."""
+    """How far an upload got, or the state of an internal object."""
 
     RECORDED = "recorded"
-    """The oplog and the table have this version, as far as the model keeps them."""
+    """The oplog and the table have this version, if the model keeps them."""
     BEHIND = "behind"
-    """The oplog has it, the table not yet; or a file of the table is not up to date."""
+    """The oplog has it, the table does not yet; or a table file is not up to date."""
     WAITING = "waiting"
-    """The object is there, or gone, and the oplog does not say so yet."""
+    """The object was written or deleted, and the oplog does not say so yet."""
     REJECTED = "rejected"
     """The object is not a valid document of its model."""
     LATE = "late"
@@ -39,9 +39,9 @@ class Verdict(StrEnum):
     ABSENT = "absent"
     """There is no object, and none is missing."""
     UNMATCHED = "unmatched"
-    """The key is no document's."""
+    """The key is not a document key."""
     SYSTEM = "system"
-    """The key belongs to the library, and its object is as it should be."""
+    """The key belongs to the library, and its object is healthy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class ObjectFacts:
 
 @dataclass(frozen=True, slots=True)
 class EntryFacts:
-    """The newest entry of the oplog; `is_of_object`: it records the version that is stored now."""
+    """The newest entry of the oplog; `is_of_object`: it records the stored version."""
 
     seq: int
     op: str
@@ -88,11 +88,10 @@ class DeadLetterFacts:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """The answer. `explanation` and `next_step` are sentences for people; the rest is what they are made of.
+    """The answer. `explanation` and `next_step` are sentences for people; the rest are the facts behind them.
 
-    `model` is the one that matched, or the nearest one that did not; `rule` says what keys of its documents look like,
-    where the key is not one of the library.
-    `dead_letters` None: nobody looked.
+    `model` is the one that matched, or the closest one that did not; `rule` says what keys of its documents look like,
+    if the key is not an internal one.
     """
 
     key: str

@@ -1,6 +1,6 @@
 """The record of the last verify: when everything was compared, and what differed.
 
-`worm verify --record` writes it, for `worm doctor`. Nothing else reads it, and a verify by itself changes nothing.
+`worm verify --record` writes it, for `worm doctor`. Nothing else reads it, and `worm verify` alone writes nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RECORD = record("the record of a verify", {"at": TIME, "clean": FLAG, "documents
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What the last recorded verify found, of all models."""
+    """The result of the last recorded verification, for all models."""
 
     at: datetime
     is_clean: bool
@@ -32,7 +32,7 @@ class Verified:
 
 
 def record_verify(session: Session, reports: Sequence[VerifyReport]) -> None:
-    """Of all models; the record before is replaced."""
+    """For all models; replaces the previous record."""
     shape: dict[str, JsonValue] = {
         "version": 1,
         "at": iso_seconds(session.clock.now()),
@@ -44,7 +44,7 @@ def record_verify(session: Session, reports: Sequence[VerifyReport]) -> None:
 
 
 def last_verify(store: Store) -> Verified | None:
-    """None: no verify was recorded. `Corrupt` where the record is not one."""
+    """None: nothing is recorded. `Corrupt` if the record is not valid."""
     found = store.get(VERIFY_KEY)
     if found is None:
         return None

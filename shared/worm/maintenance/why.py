@@ -1,16 +1,16 @@
-"""Why: what became of an object that somebody uploaded, and what to do about it.
+"""Why: what happened to an uploaded object, and what to do about it.
 
-Follows the way of an upload and stops where it stops: the key (does a model match?), the object (is it there, is it
-valid?), the entry of the oplog that records this version, the row of the table. A *verdict* names that place. Objects
-of the library itself are explained by `system_keys.py`.
+Follows the path of an upload to the point where it stops: the key (does a model match?), the object (does it exist, is
+it valid?), the oplog entry of this version, the row of the table. A *verdict* names that point. `system_keys.py`
+explains internal objects.
 
-*Unseen uploads* are the objects in a model's directory that nobody will ever see: no documents, no system keys. They
-are found by a listing, for `worm verify`.
+*Unseen uploads* are objects in a model's directory that are neither documents nor system keys, so nothing ever reads
+them. A listing finds them, for `worm verify`.
 
-Reads only. The number of requests of an explanation depends on neither the size of the collection nor, beyond its
-logarithm, the length of the history: nothing is listed but one page of the versions of this key and, where the newest
-entry does not record the object, the names around that entry. Only a damaged history is listed as a whole. Dead letters
-are looked up by the function that is given; the queue is not this room's business.
+Reads only. The number of requests does not depend on the size of the collection, and only logarithmically on the length
+of the history: only one page of the versions of this key is listed and, if the newest entry does not record the object,
+the names around that entry. Only a damaged history is listed completely. The caller passes a function that looks up
+dead letters; this module does not know the queue.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from worm.tables.manifest import Manifest
 
 LIKENESS_MIN = 0.6
 S3 = "s3://"
-ELSEWHERE = Hint("connect() to the place where it is", "say with --url where it is")
+ELSEWHERE = Hint("connect() to its location", "name its location with --url")
 
 LookUp = Callable[[str], Sequence[DeadLetterFacts]]
 
 
 def explain_key(session: Session, key: str, *, dead_letters: LookUp | None = None) -> Why:
-    """What became of the object under this key. `key` may also be the object's whole url, its key with the prefix of
+    """What happened to the object under this key. `key` may also be the object's full URL, its key with the prefix of
     the store, or in a directory its path."""
     session.refresh()
     key = key_of(session.store, key)
     info = session.resolver.parse(key)
     below = urlsplit(session.store.url).path.strip("/") + "/" if session.store.url.startswith(S3) else "/"
     if info.kind is KeyKind.UNKNOWN and key.startswith(below) and session.store.head(key) is None:
-        key = key.removeprefix(below)  # the key as the bucket has it, and dead letters name it
+        key = key.removeprefix(below)  # the key in the bucket, as dead letters name it
         info = session.resolver.parse(key)
     if info.kind is KeyKind.DOCUMENT:
         why = _Upload(session, key, info).explain()
@@ -67,7 +67,7 @@ def explain_key(session: Session, key: str, *, dead_letters: LookUp | None = Non
 def key_of(store: Store, text: str) -> str:
     """The key that a text names: a key, the url of an object of this store, or the path of a file in its directory."""
     if not text:
-        raise Invalid("name the key of an object", hint="such as org/customers/acme/profile.json")
+        raise Invalid("the key is empty", hint="name the key of an object, such as org/customers/acme/profile.json")
     url = store.url
     if "://" in text and text.startswith((S3, "file://", "memory://")):
         if not text.startswith(f"{url}/"):
@@ -83,7 +83,7 @@ def _key_of_path(root: Path, text: str) -> str:
         inside = path.is_absolute() or resolved.is_relative_to(root)
         if not inside or (not path.is_absolute() and (root / text).exists()):
             return text
-    except (OSError, ValueError):  # no path can be so long, or have a null character; a key can
+    except (OSError, ValueError):  # a key can be longer than a path, or have a null character
         return text
     if not resolved.is_relative_to(root):
         raise Invalid(f"{shown(text)} is not in {root}", hint=ELSEWHERE)
@@ -104,7 +104,7 @@ def pattern_of(definition: ModelDef) -> str:
 
 
 class _Upload:
-    """The way of one upload."""
+    """The path of one upload."""
 
     def __init__(self, session: Session, key: str, info: KeyInfo) -> None:
         self._session = session
@@ -144,7 +144,7 @@ class _Upload:
     # Facts
 
     def _stored(self) -> tuple[ObjectInfo | None, str | None]:
-        """The object, and why it is no document."""
+        """The object, and why it is not a document."""
         documents = self._collection.documents
         try:
             found = documents.current(self._id)
@@ -180,14 +180,14 @@ class _Upload:
         return None if entry is None else _entry_facts(entry, found)
 
     def _served(self) -> OplogEntry | None:
-        """Where the table serves the document: `Corrupt` unless its history is whole again by now."""
+        """If the table serves the document: `Corrupt` unless its history is intact again."""
         entry = self._collection.oplog.newest(self._id)
         if entry is not None:
             self._collection.oplog.state_at(self._id, entry.seq)
         return entry
 
     def _tail(self, found: ObjectInfo | None, at_least: int) -> OplogEntry | None:
-        """The newest entry. Where it does not record what is stored, there may be others behind a gap."""
+        """The newest entry. If it does not record the stored object, there may be others after a gap."""
         oplog = self._collection.oplog
         entry = oplog.tail(self._id, at_least=at_least)
         if entry is not None:
@@ -212,14 +212,16 @@ class _Upload:
 
     def _said(self, verdict: Verdict, explanation: str, next_step: str) -> Why:
         if self._why.rejection is not None and verdict is not Verdict.REJECTED:
-            explanation += f". It was valid when it was written, and does not fit today's schema: {self._why.rejection}"
+            explanation += (
+                f". It was valid when it was written, but does not fit the current schema: {self._why.rejection}"
+            )
             next_step = "patch the document so that it fits" if next_step == NOTHING else next_step
         return replace(self._why, verdict=verdict, explanation=explanation, next_step=next_step)
 
     def _rejected(self, reason: str) -> Why:
-        counts = "nothing of it is in history and table"
+        counts = "history and table do not have it"
         if self._why.entry is not None:
-            counts = f"the document of entry {self._why.entry.seq} still counts"
+            counts = f"the document of entry {self._why.entry.seq} is still the valid one"
         return self._said(
             Verdict.REJECTED,
             f"the object is not a valid {self._collection.name}: {reason}; {counts}",
@@ -228,10 +230,12 @@ class _Upload:
         )
 
     def _damaged(self, stop: Corrupt) -> Why:
-        stored = "there is no object" if self._why.object is None else "the object is stored, and queries show it"
+        stored = (
+            "the object does not exist" if self._why.object is None else "the object is stored, and queries show it"
+        )
         return self._said(
             Verdict.DAMAGED,
-            f"{stored}, but its history cannot be continued: {stop.message} [{stop.key}]",
+            f"{stored}, but its history is damaged: {stop.message} [{stop.key}]",
             f"{asked(stop.key)} says what to do",
         )
 
@@ -245,8 +249,8 @@ class _Upload:
     def _there(self, found: ObjectInfo, damage: Corrupt | None) -> Why:
         name, entry, row = self._collection.name, self._why.entry, self._why.row
         if self._definition.oplog and (entry is None or not entry.is_of_object):
-            known = "no entry records it" if entry is None else f"entry {entry.seq} is of an earlier version"
-            return self._said(Verdict.WAITING, f"the object is a valid {name}, but {known} yet", self._record())
+            known = "no entry records it yet" if entry is None else f"entry {entry.seq} records an earlier version"
+            return self._said(Verdict.WAITING, f"the object is a valid {name}, but {known}", self._record())
         if damage is not None:
             return self._said(
                 Verdict.BEHIND, f"the table cannot be read: {damage.message}", f"run `worm repair {name}`"
@@ -272,7 +276,7 @@ class _Upload:
     def _gone(self, entry: EntryFacts | None) -> Why:
         name = self._collection.name
         if entry is not None and entry.op != "delete":
-            told = f"the object is gone, but entry {entry.seq} ({entry.op}) is the last that is recorded"
+            told = f"the object is gone, but the last recorded entry is {entry.seq} ({entry.op})"
             return self._said(Verdict.WAITING, told, self._record())
         if entry is not None:
             by = f" by {entry.actor}" if entry.actor else ""
@@ -282,15 +286,15 @@ class _Upload:
             return self._said(Verdict.DELETED, f"deleted at {iso_seconds(marker.last_modified)}", self._restore())
         return self._said(
             Verdict.ABSENT,
-            f"there is no object under this key, and no history of one; it would be {name} '{self._id}'",
-            "look whether the upload succeeded, and whether it went to this bucket",
+            f"there is no object under this key, and no history; it would be {name} '{self._id}'",
+            "check whether the upload succeeded, and whether it went to this bucket",
         )
 
     def _record(self) -> str:
         now = f"`worm repair {self._collection.name}` records it now"
         if not self._is_watched:
-            return f"nothing watches this place: {now}"
-        return f"wait a minute: its event may be on the way. Later, look for dead letters and alarms; {now}"
+            return f"no workers watch this location: {now}"
+        return f"wait a minute: its event may be on the way. Later, check dead letters and alarms; {now}"
 
     def _fold(self) -> str:
         now = f"`worm table rebuild {self._collection.name}` does it now"
@@ -299,10 +303,10 @@ class _Upload:
     def _restore(self) -> str:
         named = f"{self._collection.name} {shlex.quote(self._id)}"
         if self._definition.soft_delete and self._collection.trash.tombstone(self._id) is not None:
-            return f"`worm trash restore {named}` brings it back"
+            return f"`worm trash restore {named}` restores it"
         if self._why.entry is not None and self._why.entry.seq > 1:
-            return f"`worm rollback {named} --to {self._why.entry.seq - 1}` brings it back"
-        return "upload it again if it is wanted"
+            return f"`worm rollback {named} --to {self._why.entry.seq - 1}` restores it"
+        return "upload it again if you need it"
 
 
 def _entry_facts(entry: OplogEntry, found: ObjectInfo | None) -> EntryFacts:
@@ -311,12 +315,12 @@ def _entry_facts(entry: OplogEntry, found: ObjectInfo | None) -> EntryFacts:
     return EntryFacts(entry.seq, entry.op, entry.ts, entry.actor, is_of_object)
 
 
-# A key that is no document's
+# A key that is not a document key
 
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """The model that a key comes nearest to, what keeps it from being a document of it, and where it belongs."""
+    """The closest model for a key, why the key is not one of its documents, and the right key."""
 
     model: ModelDef | None
     reason: str
@@ -324,7 +328,7 @@ class Miss:
 
 
 def nearest_miss(resolver: StorageResolver, models: Sequence[ModelDef], key: str) -> Miss:
-    """Why a key is no document's."""
+    """Why a key is not a document key."""
     info = resolver.parse(key)
     segments = key.split("/")
     found = resolver.place(segments)
@@ -336,7 +340,7 @@ def _inside(resolver: StorageResolver, model: ModelDef, rest: list[str], info: K
     wanted = f"documents of {model.name} are {pattern_of(model)}"
     if model.is_singleton:
         key = f"{model.location.directory}/{model.file}"
-        return Miss(model, f"{model.name} has a single document, and it is {key}", key)
+        return Miss(model, f"{model.name} has a single document, whose key is {key}", key)
     if info.model is not None:
         meant = unescaped(rest[0]) if len(rest) == 2 else None
         return Miss(model, info.reason or "it is not the key of an id", _key(resolver, model, meant))
@@ -348,10 +352,10 @@ def _inside(resolver: StorageResolver, model: ModelDef, rest: list[str], info: K
         )
     if len(rest) == 2:
         return Miss(
-            model, f"{wanted}: the file is named {rest[1]!r}, not {model.file!r}", _key(resolver, model, rest[0])
+            model, f"{wanted}: the file is named {rest[1]!r} instead of {model.file!r}", _key(resolver, model, rest[0])
         )
     depth = len(rest) - 2
-    return Miss(model, f"{wanted}: it lies {depth} folder{'s' if depth > 1 else ''} too deep")
+    return Miss(model, f"{wanted}: it is {depth} folder{'s' if depth > 1 else ''} too deep")
 
 
 def _key(resolver: StorageResolver, model: ModelDef, id: str | None) -> str | None:
@@ -362,7 +366,7 @@ def _key(resolver: StorageResolver, model: ModelDef, id: str | None) -> str | No
 
 
 def _outside(models: Sequence[ModelDef], segments: list[str]) -> Miss:
-    """In no model's directory: the likeliest one is that whose keys look most alike."""
+    """Outside of all directories of models: the closest one has the most similar keys."""
 
     def likeness(model: ModelDef) -> float:
         folders = "/".join(segments[:-1] if model.is_singleton else segments[:-2])
@@ -372,9 +376,12 @@ def _outside(models: Sequence[ModelDef], segments: list[str]) -> Miss:
     nearest = max(models, key=likeness, default=None)
     if nearest is None or likeness(nearest) < LIKENESS_MIN:
         known = ", ".join(f"{pattern_of(model)} ({model.name})" for model in models) or "the schema has no models"
-        return Miss(None, f"it is in no model's directory; documents are {known}")
+        return Miss(None, f"it is not in the directory of a model; documents are {known}")
     directory = nearest.location.directory
-    reason = f"it is in no model's directory; the nearest is {nearest.name}, whose documents are {pattern_of(nearest)}"
+    reason = (
+        "it is not in the directory of a model; the closest is "
+        f"{nearest.name}, whose documents are {pattern_of(nearest)}"
+    )
     depth = 1 if nearest.is_singleton else 2
     named = segments[-depth:] if len(segments) >= depth and segments[-1] == nearest.file else None
     return Miss(nearest, reason, None if named is None else "/".join([directory, *named]))
@@ -384,11 +391,11 @@ def _unmatched(session: Session, key: str, info: KeyInfo) -> Why:
     miss = nearest_miss(session.resolver, list(session.schema.models.values()), key)
     found = session.store.head(key) if acceptable(key) else None
     moved = f"upload it as {miss.right_key}" if miss.right_key else "upload it under the key of a document"
-    there = "" if found is not None or not acceptable(key) else "; there is no such object either"
+    there = "" if found is not None or not acceptable(key) else "; the object does not exist either"
     return Why(
         key,
         Verdict.UNMATCHED,
-        f"no model has documents under this key, so nothing is recorded of it: {miss.reason}{there}",
+        f"no model has documents under this key, so it is not recorded: {miss.reason}{there}",
         f"{moved}, or push a schema whose path fits",
         model=None if miss.model is None else miss.model.name,
         rule=None if miss.model is None else pattern_of(miss.model),
@@ -402,7 +409,7 @@ UNSEEN_SHOWN_MAX = 20
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """Uploads in a model's directory that are no documents: how many, and the first of them with the reasons."""
+    """Uploads in a model's directory that are not documents: their number, and the first ones with the reasons."""
 
     model: str
     count: int

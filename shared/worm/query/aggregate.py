@@ -1,13 +1,13 @@
-"""Aggregates: count, sum, avg, min, max and percentiles over the rows that match a filter, whole or by group; and the
+"""Aggregates: count, sum, avg, min, max and percentiles over the rows that match a filter, overall or by group; and the
 distinct values of a field.
 
-Sums are exact: integers at any size, other numbers as the decimals that they are written as, so 0.1 + 0.2 is 0.3.
-`sum`, `avg` and percentiles leave out null and missing, and refuse what is no number: a sum that silently lacks an
-amount that somebody wrote as text is a wrong sum. `min` and `max` leave out what is neither a number nor a string
-(datetimes are strings). A field on a path through an array counts as missing, as in sort; for `Distinct` it has all the
-values on its way, as in filters.
+Sums are exact: integers of any size, other numbers as the decimals that are written, so 0.1 + 0.2 is 0.3.
+`sum`, `avg` and percentiles skip null and missing values, and refuse anything that is not a number: a sum that silently
+skips an amount written as text is wrong. `min` and `max` skip values that are neither numbers nor strings (datetimes
+are strings). A field on a path through an array counts as missing, as in sort; for `Distinct` it has all the values on
+its path, as in filters.
 
-Memory: of every row that matches, the values of the fields that are named are held at once, and the groups."""
+Memory: the named fields of all rows that match are held at once, plus the groups."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ from worm.tables.parts import Cell, Several
 from worm.values import dataclass
 
 MISSING_GROUP = "=missing"
-"""The group of rows without the field. No value has this name: after `=` a value's JSON follows."""
+"""The group of rows without the field. No value has this name, because the names of values continue with JSON after
+`=`."""
 
 PERCENTILES_MAX = 100
-_DIGITS = 700  # from the last digit of the smallest float to the first one of 2^63 largest ones
+_DIGITS = 700  # from the last digit of the smallest float to the first digit of 2^63 times the largest one
 _EXACT = Context(prec=_DIGITS, Emax=MAX_EMAX, Emin=MIN_EMIN)
 _WHOLE_MAX = 2**53
 _NUMBERS_OR_NOTHING = frozenset({int, float, type(None), Missing, Several})
@@ -44,7 +45,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Computed(Protocol[R_co]):
-    """What is computed over all rows that match: by rows, or by columns with the same result."""
+    """A computation over all rows that match: by rows, or by columns with the same result."""
 
     @property
     def filter(self) -> Filter: ...
@@ -53,7 +54,7 @@ class Computed(Protocol[R_co]):
         ...
 
     def run(self, rows: Iterable[Row]) -> R_co:
-        """The result over rows that hold their id."""
+        """The result over rows that include their id."""
         ...
 
     def run_columns(self, columns: Columns) -> R_co:
@@ -63,7 +64,7 @@ class Computed(Protocol[R_co]):
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """`sum`, `avg`, `min` or `max` of fields. `is_listed`: a list was asked for, so the result is by field."""
+    """`sum`, `avg`, `min` or `max` of fields. `is_listed`: the caller passed a list, so the result is by field."""
 
     name: str
     fields: tuple[str, ...]
@@ -120,12 +121,16 @@ class Aggregate:
 
     def _with_having(self, having: Filter) -> Aggregate:
         if self.group_by is None:
-            hint = "name the field to group by; documents are chosen by a filter"
-            raise Invalid("having chooses groups", path="having", hint=hint)
+            hint = "pass group_by; to choose documents, use a filter"
+            raise Invalid("having needs groups", path="having", hint=hint)
         known = self._named({}, 0)
         unknown = sorted(having.fields - known.keys())
         if unknown:
-            raise Invalid(f"{shown(unknown[0])} is not computed", path="having", hint=f"computed: {', '.join(known)}")
+            raise Invalid(
+                f"{shown(unknown[0])} is not part of the result",
+                path="having",
+                hint=f"the result has: {', '.join(known)}",
+            )
         return Aggregate(self.filter, self.count, self.measures, self.percentiles, self.group_by, having)
 
     def fields(self) -> set[str]:
@@ -135,7 +140,7 @@ class Aggregate:
         return {*self.filter.fields, *grouped, *measured, *(field for field, _ in self.percentiles)}
 
     def run(self, rows: Iterable[Row]) -> Result:
-        """The result over rows that hold their id."""
+        """The result over rows that include their id."""
         columns = _kept(self, rows)
         return self._result(columns, range(len(columns)))
 
@@ -169,7 +174,7 @@ class Aggregate:
         return result
 
     def _named(self, totals: Result, count: int) -> Result:
-        """A group's totals by the names that `having` uses: `count`, `sum`, `sum.total`, `percentiles.total.95`."""
+        """A group's totals, with the names that `having` uses: `count`, `sum`, `sum.total`, `percentiles.total.95`."""
         named: Result = {"count": count}
         for measure in self.measures:
             found = totals.get(measure.name)
@@ -189,7 +194,7 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class Distinct:
-    """The different values of a field in the order of sort; of arrays their elements, null too, missing not."""
+    """The distinct values of a field in sort order; for arrays their elements. Null is included, missing is not."""
 
     filter: Filter
     field: str
@@ -198,7 +203,7 @@ class Distinct:
     def of(cls, field: str, filter: Mapping[str, object] | None = None) -> Distinct:
         given: object = field
         if not isinstance(given, str) or not given:
-            raise Invalid("takes the name of one field", path="distinct", hint='such as "status"')
+            raise Invalid("must be the name of one field", path="distinct", hint='such as "status"')
         return cls(Filter.compile(filter), field)
 
     def fields(self) -> set[str]:
@@ -206,7 +211,7 @@ class Distinct:
         return {*self.filter.fields, self.field}
 
     def run(self, rows: Iterable[Row]) -> list[JsonValue]:
-        """The values over rows that hold their id."""
+        """The values over rows that include their id."""
         columns = _kept(self, rows)
         return self._values(columns, range(len(columns)))
 
@@ -219,7 +224,7 @@ class Distinct:
         column = columns.column(self.field)
         cells: Iterable[Cell] = map(column.cells.__getitem__, positions)
         if column.kinds <= _PLAIN:
-            cells = set(cells)  # no arrays and objects among them
+            cells = set(cells)  # they have no arrays or objects
         found: dict[object, JsonValue] = {}
         for cell in cells:
             for value in _flat(cell):
@@ -236,7 +241,7 @@ def _flat(cell: Cell) -> Iterable[JsonValue]:
 
 
 def _kept(computed: Computed[object], rows: Iterable[Row]) -> Columns:
-    """The rows that match as columns. Only the fields that are named are held, not whole documents."""
+    """The rows that match, as columns. Only the named fields are held, not whole documents."""
     wanted = {name for field in computed.fields() for name in (field, field.partition(".")[0])}
     ids, kept = list[str](), list[Row]()
     for row in rows:
@@ -252,7 +257,7 @@ def _different(fields: Fields | None, name: str) -> str | tuple[str, ...] | None
     given: object = fields
     listed = tuple(given) if isinstance(given, list | tuple) else ()
     if not listed or not all(isinstance(field, str) for field in listed) or len(set(listed)) != len(listed):
-        raise Invalid("takes a field or a list of different fields", path=name)
+        raise Invalid("must be a field or a list of different fields", path=name)
     return listed
 
 
@@ -274,7 +279,7 @@ def _is_rank(value: object) -> bool:
 
 
 def _no_percentiles() -> Invalid:
-    problem = f"takes fields, each with up to {PERCENTILES_MAX} numbers from 0 to 100"
+    problem = f"must have fields, each with up to {PERCENTILES_MAX} numbers from 0 to 100"
     return Invalid(problem, path="percentiles", hint='write {"total": [50, 95]}')
 
 
@@ -299,7 +304,7 @@ def _grouped(columns: Columns, positions: Sequence[int], fields: Sequence[str]) 
 
 
 def _group_names(columns: Columns, field: str) -> Sequence[object]:
-    """Something hashable per row that is equal where the values are; here missing is not null."""
+    """A hashable key per row, equal if the values are equal; here missing is not null."""
     column = columns.column(field)
     if column.kinds <= {str, int, float, type(None)}:
         return column.cells
@@ -335,16 +340,17 @@ def _numbers(columns: Columns, field: str, positions: Sequence[int]) -> list[int
 
 
 def _only_numbers(columns: Columns, field: str, positions: Sequence[int], name: str) -> list[int | float]:
-    """The numbers; `Invalid`, naming the document, where there is something else than a number or nothing."""
+    """The numbers; `Invalid`, with the document, if a value is neither a number nor missing or null."""
     if not columns.column(field).kinds <= _NUMBERS_OR_NOTHING:
         values = columns.values(field)
         wrong = next((at for at in positions if type(values[at]) not in _NUMBERS_OR_NOTHING), None)
         if wrong is not None:
             (entity_id,) = columns.ids_at([wrong])
             raise Invalid(
-                f"{shown(field)} of document {shown(entity_id)} is not a number but of type {type_name(values[wrong])}",
+                f"{shown(field)} of document {shown(entity_id)} is not a "
+                f"number, but of type {type_name(values[wrong])}",
                 path=name,
-                hint=f'correct it, or leave such documents out by the filter {{"{field}": {{"$type": "number"}}}}',
+                hint=f'correct it, or exclude such documents with the filter {{"{field}": {{"$type": "number"}}}}',
             )
     return _numbers(columns, field, positions)
 
@@ -355,7 +361,7 @@ def _percentiles(numbers: list[int | float], ranks: Sequence[float]) -> Result:
 
 
 def _percentile(ordered: Sequence[int | float], rank: float) -> JsonValue:
-    """Between two values it is as far from each as the rank is: the 50th of 1 and 2 is 1.5."""
+    """Interpolates between two values: the 50th of 1 and 2 is 1.5."""
     if not ordered:
         return None
     place = Fraction(Decimal(repr(rank))) / 100 * (len(ordered) - 1)
@@ -365,7 +371,7 @@ def _percentile(ordered: Sequence[int | float], rank: float) -> JsonValue:
 
 
 def _total(numbers: Sequence[int | float]) -> tuple[Decimal | int, bool]:
-    """The exact sum, and whether there were only integers."""
+    """The exact sum, and whether all values are integers."""
     whole = sum(number for number in numbers if type(number) is int)
     others = [number for number in numbers if type(number) is float]
     if not others:
@@ -387,7 +393,7 @@ def _average(numbers: Sequence[int | float]) -> JsonValue:
 
 
 def _shown(value: Fraction, only_integers: bool) -> int | float:
-    """An integer where it is whole; but a sum of floats beyond what they hold exactly is the nearest float again."""
+    """An integer if it is whole; but a sum of floats beyond their exact range is the nearest float."""
     if value.denominator == 1 and (only_integers or abs(value) <= _WHOLE_MAX):
         return int(value)
     try:

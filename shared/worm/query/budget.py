@@ -1,10 +1,10 @@
-"""How many requests a query may take: a limit for services that run queries of others.
+"""The maximum number of requests of a query: a limit for services that run queries of others.
 
-`at_most` holds for the queries of its block, in this thread. One that would take more is refused with its plan, before
-documents or files of the table are read. What the query itself found out to decide (roots, indexes, a listing of ids)
-has been asked by then.
+`at_most` applies to the queries of its block, in this thread. A query that would take more is refused with its plan,
+before documents or table files are read. Requests that were needed to decide (roots, indexes, a listing of ids) have
+been made by then.
 
-A module of its own because callers set the limit and readers keep it.
+A separate module, because callers set the limit and readers enforce it.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from worm.errors import Invalid
 from worm.query.planner import Plan
 
 ALLOWED: ContextVar[int | None] = ContextVar("allowed", default=None)
-"""How many requests the queries of this thread may take; None: any number."""
+"""The limit for queries of this thread; None: no limit."""
 
 
 class TooExpensive(Invalid):
-    """The query would take more requests than it may. `plan` tells how it would be answered."""
+    """The query would take more requests than allowed. `plan` shows how it would be answered."""
 
     def __init__(self, plan: Plan, needed: int, most: int) -> None:
         super().__init__(
-            f"the query takes about {needed:,} requests, and {most:,} are allowed: {plan.reason}",
-            hint="filter by an indexed field, ask for less, or allow it",
+            f"the query would take about {needed:,} requests, and the limit is {most:,}: {plan.reason}",
+            hint="filter by an indexed field, ask for less, or raise the limit",
         )
         self.plan = plan
 
 
 @contextmanager
 def at_most(requests: int | None) -> Iterator[None]:
-    """None: any number."""
+    """None: no limit."""
     token = ALLOWED.set(requests)
     try:
         yield

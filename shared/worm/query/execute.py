@@ -1,18 +1,18 @@
-"""Answering queries: all requests that a query takes are made here and in `stream.py`.
+"""Answering queries: all requests of a query are made here and in `stream.py`.
 
-`Search` finds out the facts that the planner asks for, and holds what was read on the way: the view of the table, the
-ids that indexes name, the rows that may match. What the session wrote is in every answer: over the rows of the
-manifest, and among the candidates of an index.
+`Search` collects the facts that the planner needs, and keeps what was read for that: the view of the table, the ids
+from indexes, the rows that may match. Every answer includes the session's own writes: over the rows of the manifest,
+and among the candidates of an index.
 
-A row may lack values that are too large for the manifest (`entries.CUT`). Where such a value decides whether a row is
-in the answer, or at which place, the document is read instead before anything is chosen; where it is only shown, the
-documents of the page are read.
+A row may lack values that are too large for the manifest (`entries.CUT`). If such a value decides whether a row is in
+the answer, or its position, the document is read before anything is chosen; if it is only shown, the documents of the
+page are read.
 
-Where a file of the table turns out to be damaged on the way, the question is asked once more without the table.
+If a table file turns out to be damaged, the query runs again without the table.
 
-Then the rows of the manifest answer, or documents that are read and filtered again, so an index or a manifest that is
-behind gives no false row. No more of them are read than a page needs: where the manifest can filter and sort, the page
-is found there first; where nothing is sorted, candidates are read in the order of their ids until the page is full.
+Then either the rows of the manifest answer, or documents are read and filtered again, so an outdated index or manifest
+gives no wrong row. Only as many are read as a page needs: if the manifest can filter and sort, the page is found there
+first; without a sort, candidates are read in the order of their ids until the page is full.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ R = TypeVar("R")
 
 
 class Search:
-    """One request, and what was read to decide how to answer it. It asks for the root of the manifest once, and only
-    where a rule or an estimate needs it. After `decide`, the candidates are the rows of `columns`, or the `ids` that
-    indexes name; where both are None, all documents."""
+    """One request, and what was read to decide how to answer it. It reads the root of the manifest once, and only if a
+    rule or an estimate needs it. After `decide`, the candidates are the rows of `columns`, or the `ids` from indexes;
+    if both are None, all documents."""
 
     def __init__(self, table: Table, own: OwnWrites, request: Request) -> None:
         self.needs = Needs(table.collection.definition, request)
@@ -82,25 +82,25 @@ class Search:
         self._read: TableView | None = None
         self._scan: ScanFacts | None = None
         self._overlay: Mapping[str, OwnWrite] = {}
-        self._completed: Mapping[str, Row | None] = {}  # documents in the place of rows that were cut; None: no match
+        self._completed: Mapping[str, Row | None] = {}  # documents that replace cut rows; None: no match
         self._versions: dict[str, DocumentVersion | None] = {}
-        self._kept: Sequence[int] | None = None  # which rows of the view `columns` has, before own ones; None: all
+        self._kept: Sequence[int] | None = None  # the rows of the view in `columns`, before own ones; None: all
         self._hidden: list[str] = []
 
     @property
     def size(self) -> Size | None:
-        """What is known of the table without asking more."""
+        """What is known about the table without further requests."""
         return Size.known(self._table.manifest, self._view)
 
     @property
     def view(self) -> TableView | None:
-        """The table, asked for once."""
+        """The table, read once."""
         if "root" not in self._asked:
             self._ask("root")
         return self._view
 
     def decide(self, rules: Callable[[Facts], Decision | Question] = decide, *, only_root: bool = False) -> Decision:
-        """Find out what the rules ask for until they decide."""
+        """Look up the facts that the rules need, until they decide."""
         while isinstance(step := rules(self._facts(only_root)), str):
             self._ask(step)
         if self._read is not None:
@@ -123,7 +123,7 @@ class Search:
         else:
             self._read = self._readable(self._view) or self._readable(self._table.view(self.needs.scanned))
             return
-        size = self.size  # also after a look-up: what that has read, a scan need not read again
+        size = self.size  # also after a lookup: a scan need not read the same again
         self._scan = None if self._view is None or size is None else ScanFacts(self._view.requests, size)
 
     def _ids_with(self, index: IndexDef, values: Sequence[JsonValue]) -> set[str] | None:
@@ -133,16 +133,16 @@ class Search:
         return found | self._own.ids_with(index, values)
 
     def _readable(self, view: TableView | None) -> TableView | None:
-        """The view with its rows read; None where a file of it is damaged, or was replaced meanwhile."""
+        """The view with its rows read; None if one of its files is damaged, or was replaced in the meantime."""
         try:
             if view is not None:
                 view.read(self.needs.scanned)
             return view
-        except Corrupt:  # the next strategy answers; `worm verify` and `worm table list` speak of the damage
+        except Corrupt:  # the next strategy answers; `worm verify` and `worm table list` report the damage
             return None
 
     def at_hand(self) -> int | None:
-        """How many documents will be read, where rows that take no GET tell."""
+        """How many documents will be read, if rows that are already in memory show it."""
         needs, columns = self.needs, None if self.view is None else self._candidates(self.view)
         if columns is None or needs.narrowing is None:
             return None
@@ -151,7 +151,7 @@ class Search:
         return len({*needs.narrowing.positions(columns), *self._unsure(columns)})
 
     def _candidates(self, view: TableView) -> Columns | None:
-        """The rows that may match, what the session wrote among them; None where they are not read yet."""
+        """The rows that may match, including own writes; None if they are not read yet."""
         narrowing = self.needs.narrowing
         if view.requests or narrowing is None:
             return None
@@ -176,7 +176,7 @@ class Search:
     # Rows that lack values
 
     def _unsure(self, columns: Columns, decisive: Iterable[str] = ()) -> list[int]:
-        """The positions of rows of which the table does not tell whether they match; or which do, but lack a decisive
+        """The positions of rows for which the table cannot say whether they match, or which match but lack a decisive
         field."""
         narrowing = self.needs.narrowing
         if narrowing is None or not columns.cut:
@@ -194,15 +194,15 @@ class Search:
         return [] if self.columns is None else sorted(self.columns.ids_at(self._unsure(self.columns, decisive)))
 
     def completed(self, rows: Mapping[str, Row | None], versions: Mapping[str, DocumentVersion | None]) -> None:
-        """The candidates again, with documents in the place of rows."""
+        """The candidates again, with these documents in place of rows."""
         self._completed = rows
         self._versions |= {one: versions.get(one) for one in rows}
         if self._read is not None:
             self.columns = self._candidates(self._read)
 
     def cut_reads(self) -> int:
-        """How many documents a scan reads for rows that lack values. Of a partitioned table the root tells how many
-        such rows there are, so at most."""
+        """How many documents a scan reads for rows that lack values: an upper limit, because the root of a partitioned
+        table has only the number of such rows."""
         needs, view = self.needs, self.view
         if view is None:
             return 0
@@ -215,8 +215,8 @@ class Search:
         return len({*unsure, *(at for at in picked if at in cut and needs.is_short(columns.rows[at]))})
 
     def doubtful(self, now: float) -> dict[str, OwnWrite]:
-        """Own writes that were the newest a while ago and that the table does not know still, as far as the answer
-        depends on them: what they show on the page, and rows of the table that they hide."""
+        """Own writes that were the newest a while ago and that the table still lacks, if the answer depends on them:
+        those shown on the page, and those that hide rows of the table."""
         old = {one: own for one, own in self._overlay.items() if is_doubtful(own, now)}
         if not old or self.columns is None:
             return {}
@@ -227,7 +227,7 @@ class Search:
         return {one: old[one] for one in asked}
 
     def confirmed(self, asked: Mapping[str, OwnWrite], found: Mapping[str, DocumentState]) -> None:
-        """The candidates again, with what became of own writes."""
+        """The candidates again, with the current state of own writes."""
         self._own.confirm(asked, found)
         if self._read is not None:
             self.columns = self._candidates(self._read)
@@ -235,13 +235,13 @@ class Search:
     def versions(
         self, page: Page, read: Mapping[str, DocumentVersion | None] | None = None
     ) -> Mapping[str, DocumentVersion]:
-        """Of the rows of a page of `columns`, each looked up when it is asked for, in the view that the row is of.
-        `read`: of those whose documents were read instead."""
+        """The versions of a page of `columns`, each looked up on demand in the view of the row. `read`: versions of
+        documents that were read instead."""
         own = {one: None if of.version == NO_VERSION else of.version for one, of in self._overlay.items()}
         return _RowVersions(page, {**self._versions, **own, **(read or {})}, self._read, self._kept)
 
     def plan(self, decision: Decision, size: Size, read: int | None = None) -> Plan:
-        """The plan, with the estimate for a collection of this size; `read` documents, where that is known."""
+        """The plan, with the estimate for a collection of this size; `read` documents, if known."""
         strategy, reason, as_of = decision.strategy, decision.reason, None
         lookup = self.needs.lookup if strategy == "index_lookup" else None
         if strategy == "manifest_scan" and read:
@@ -262,7 +262,7 @@ class Search:
 
 
 class _RowVersions(Mapping[str, DocumentVersion]):
-    """Versions of rows by id. Most are never asked for."""
+    """Versions of rows by id. Most are never needed."""
 
     def __init__(
         self,
@@ -299,8 +299,8 @@ class _RowVersions(Mapping[str, DocumentVersion]):
 
 
 def _may_match(filter: Filter, entity_id: str, row: Row) -> bool:
-    """May the document of this row match, although what the row lacks decides that? Not where another part that must
-    hold does not."""
+    """Could the document of this row match, although the row lacks the deciding value? Not if another required part
+    does not match."""
     parts = [Filter(part, b"") for part in (filter.tree.children if isinstance(filter.tree, And) else (filter.tree,))]
     told = [part for part in parts if not any(is_cut(row, field) for field in part.fields)]
     return len(told) < len(parts) and all(part.matches({"id": entity_id, **row}) for part in told)
@@ -310,8 +310,8 @@ def _may_match(filter: Filter, entity_id: str, row: Row) -> bool:
 
 
 def live_ids(collection: Collection, own: OwnWrites) -> list[str]:
-    """The ids of all documents there are, ascending, from a listing unless they are known; of those that count instead,
-    as they say."""
+    """The ids of all existing documents, ascending, from a listing unless they are known; for overriding documents, as
+    those say."""
 
     def listed() -> list[str]:
         return [one for one, version in collection.latest_versions() if not version.is_delete_marker]
@@ -322,15 +322,15 @@ def live_ids(collection: Collection, own: OwnWrites) -> list[str]:
 
 
 def read_documents(collection: Collection, ids: Sequence[str]) -> dict[str, Document]:
-    """The documents of these ids as far as there are any, read concurrently. What can be no id has no document."""
+    """The documents of these ids as far as there are any, read concurrently. An invalid id has no document."""
     states = _read(collection, _possible(collection, ids))
     return {one: state.document for one, state in states.items() if state.document is not None}
 
 
 class DocumentReads:
-    """The documents of one answer, as rows. Counts those that it reads. `versions` are those of the rows, without those
-    that are of no object: where a raw upload broke one. Totals need none. `own` has documents that count in the place
-    of the stored ones."""
+    """The documents of one answer, as rows. Counts the ones it reads. `versions` has the versions of the rows, except
+    those without an object, where a raw upload broke one. Totals need none. `own` has documents that override the
+    stored ones."""
 
     def __init__(self, collection: Collection, own: OwnWrites, *, for_totals: bool = False) -> None:
         self._collection = collection
@@ -348,7 +348,7 @@ class DocumentReads:
             read = self._own.settled(stored, _read(self._collection, stored, turns))
             found = read if len(stored) == len(chunk) else self._in_order(chunk, read)
             for entity_id in list(found):
-                state = found.pop(entity_id)  # the caller may hold on to one row at a time
+                state = found.pop(entity_id)  # the caller may keep one row at a time
                 if state.version is not None and not self._for_totals:
                     self.versions[entity_id] = state.version
                 if state.document is not None:
@@ -364,8 +364,8 @@ class DocumentReads:
 
 
 def as_row(collection: Collection, entity_id: str, document: Document) -> Row:
-    """The document with the id of its key. Where there is a table, a dotted name means a path, so a field that has a
-    dot in its own name stands apart, as in rows of the manifest."""
+    """The document with the id of its key. If there is a table, a dotted name means a path, so a field with a dot in
+    its own name is kept apart, as in rows of the manifest."""
     definition = collection.definition
     if definition.keeps_manifest and any("." in name for name in document):
         return {"id": entity_id, **table_row(document, definition.table_fields())}
@@ -391,7 +391,7 @@ def _possible(collection: Collection, ids: Sequence[str]) -> list[str]:
 
 
 def _read(collection: Collection, ids: Sequence[str], turns: Portions | None = None) -> dict[str, DocumentState]:
-    """Of each id for which there is an object."""
+    """For each id that has an object."""
     reads = [Read(collection.documents.key(one)) for one in ids]
     found: dict[str, DocumentState] = {}
     for entity_id, item in zip(ids, collection.store.get_many(reads, max_bytes=collection.max_bytes), strict=True):
@@ -405,8 +405,8 @@ def _read(collection: Collection, ids: Sequence[str], turns: Portions | None = N
 
 
 def current_states(collection: Collection, ids: Sequence[str]) -> dict[str, DocumentState]:
-    """What is true of documents now, where that can be told: a broken object tells nothing of what was written before.
-    Of a model in a space the log tells, which objects may be behind."""
+    """The current documents, if known: a broken object says nothing about what was written before. For a model in a
+    space the log is read, because objects may be behind."""
     truth = collection.origins.truth
     said = {} if truth is None else {one: found for one in ids if (found := truth(one)) is not None}
     told = {one: DocumentState(found.value, DocumentVersion(commit=found.seq)) for one, found in said.items()}
@@ -417,8 +417,8 @@ def current_states(collection: Collection, ids: Sequence[str]) -> dict[str, Docu
 
 
 def _valid(collection: Collection, entity_id: str, found: Object | Invalid) -> DocumentState:
-    """The document, also one that fitted an earlier schema; where a raw upload broke the schema or the limits, the last
-    valid one that is recorded."""
+    """The document, even if it fits only an earlier schema; if a raw upload broke the schema or the limits, the last
+    valid state that is recorded."""
     try:
         if isinstance(found, Invalid):
             raise found
@@ -435,8 +435,8 @@ def _valid(collection: Collection, entity_id: str, found: Object | Invalid) -> D
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The rows of a request, and how they were found. `versions`: by id, those that the rows were made of, as far as
-    they are known; `is_whole`: the rows are the documents as they are."""
+    """The rows of a request, and how they were found. `versions`: by id, the versions that the rows come from, if
+    known; `is_whole`: the rows are whole documents."""
 
     page: Page
     plan: Plan
@@ -445,7 +445,7 @@ class Answer:
 
 
 class Reader:
-    """Queries on one table. `lock` is held while the table is asked, not while documents are read."""
+    """Queries on one table. `lock` is held while the table is read, not while documents are read."""
 
     def __init__(
         self, table: Table, own: OwnWrites | None = None, lock: AbstractContextManager[object] | None = None
@@ -460,7 +460,7 @@ class Reader:
         return self._answered(lambda: self._run(request))
 
     def _answered(self, work: Callable[[], R]) -> R:
-        """What the work gives; where it meets damage of the table, what it gives without the table."""
+        """The result of the work; if the table is damaged, the result without the table."""
         try:
             return work()
         except Corrupt as damage:
@@ -503,11 +503,11 @@ class Reader:
         return sum(filter.matches(row) for row in documents.rows(self._affordable(search)))
 
     def aggregate(self, aggregate: Aggregate) -> dict[str, JsonValue]:
-        """The totals, from the manifest where it has the fields, else from documents."""
+        """The totals, from the manifest if it has the fields, else from documents."""
         return self._answered(lambda: self._computed(aggregate))
 
     def distinct(self, distinct: Distinct) -> list[JsonValue]:
-        """The different values of a field, found as the totals are."""
+        """The distinct values of a field, found in the same way as totals."""
         return self._answered(lambda: self._computed(distinct))
 
     def _computed(self, computed: Computed[R]) -> R:
@@ -519,8 +519,8 @@ class Reader:
         return computed.run(documents.rows(self._affordable(search)))
 
     def explain(self, request: Request) -> Plan:
-        """The plan without running it: the root of the manifest is read, and where there is none, the count that the
-        collection's sentinel tells."""
+        """The plan without running it: the root of the manifest is read, or, if there is none, the count in the
+        collection's sentinel."""
         return self._answered(lambda: self._explain(request))
 
     def _explain(self, request: Request) -> Plan:
@@ -529,8 +529,8 @@ class Reader:
             return self._estimated(search, search.decide(only_root=True))
 
     def analyze(self, request: Request, work: Callable[[], Answer]) -> Plan:
-        """The plan of the work, which runs the request, with what it took. It is estimated as `explain` does, for the
-        strategy that was really taken."""
+        """The plan and the actual cost of the work, which runs the request. It is estimated like `explain`, for the
+        strategy that was actually used."""
         with metered() as meter:
             answer = work()
         cost = Cost(dict(meter.requests), meter.bytes_read)
@@ -541,8 +541,8 @@ class Reader:
         return replace(answer.plan, estimate=estimated.estimate, assumed=estimated.assumed, actual=actual)
 
     def _estimated(self, search: Search, decision: Decision) -> Plan:
-        """Of a whole manifest the rows tell which documents will be read. Those of a partitioned one may be in memory
-        too, but not in another session's."""
+        """The rows of a manifest in one file show which documents will be read. Those of a partitioned one may be in
+        memory too, but not in another session."""
         view = search.view
         size = search.size or Size.counted(counted(self._table))
         is_told = view is not None and not view.is_partitioned and decision.strategy == "manifest_targeted"
@@ -552,7 +552,7 @@ class Reader:
     def _decided(
         self, request: Request, documents: DocumentReads, decisive: Iterable[str] | None = None
     ) -> tuple[Search, Decision]:
-        """`decisive`: what must be known of every row that matches; by default the fields that sort."""
+        """`decisive`: fields that must be known for every row that matches; by default the sort fields."""
         with self._lock:
             search = Search(self._table, self._own, request)
             decision = search.decide() if ALLOWED.get() is None else self._decided_within(search)
@@ -564,7 +564,7 @@ class Reader:
     # What a query may cost (`budget.py`)
 
     def _decided_within(self, search: Search) -> Decision:
-        """Refuses files of the table, and documents as far as their number is known before they are listed."""
+        """Refuses table files, and documents if their number is known before they are listed."""
 
         def rules(facts: Facts) -> Decision | Question:
             step = decide(facts)
@@ -595,7 +595,7 @@ class Reader:
             raise TooExpensive(self._explain(search.needs.request), needed, most)
 
     def _complete(self, search: Search, documents: DocumentReads, decisive: Iterable[str]) -> None:
-        """Read what rows lack that decides. Of documents that match, what the request names is kept."""
+        """Read deciding values that rows lack. Of documents that match, only the fields of the request are kept."""
         asked = search.unsure_ids(decisive)
         if not asked:
             return
@@ -610,7 +610,7 @@ class Reader:
             search.completed(rows, documents.versions)
 
     def _confirm(self, search: Search) -> None:
-        """Own writes that the table does not know after a while do not hide what others did since."""
+        """Own writes that the table still lacks after a while must not hide newer writes of others."""
         now, known = self._collection.clock.monotonic(), set[str]()
         while asked := {one: own for one, own in search.doubtful(now).items() if one not in known}:
             known |= asked.keys()
@@ -629,8 +629,8 @@ class Reader:
     def _in_order(
         self, needs: Needs, columns: Columns, documents: DocumentReads, *, only_short: bool = False
     ) -> tuple[Page, set[str]]:
-        """The page as the manifest orders it, and the ids whose documents were read: all, or `only_short` rows. A
-        document that does not match any more makes room for the next."""
+        """The page in the order of the manifest, and the ids whose documents were read: all, or `only_short` rows. If a
+        document no longer matches, the next one takes its place."""
         query, rows, places, read = needs.request.query, list[Row](), list[int](), set[str]()
         cut = frozenset(columns.cut)
         while True:
@@ -651,12 +651,12 @@ class Reader:
 
 
 def _filtered(query: Query, ids: list[str], documents: DocumentReads) -> Page:
-    """The page among these documents; unsorted, no more of them are read than it takes."""
+    """The page among these documents; if unsorted, only as many are read as needed."""
     if query.sort or query.limit is None:
         return query.page(documents.rows(ids))
     if query.place is not None:
         ids = [one for one in ids if one > query.place.id]
-    enough = query.offset + query.limit + 1  # one more tells whether there is a next page
+    enough = query.offset + query.limit + 1  # one more shows whether there is a next page
     matching: list[Row] = []
     for row in documents.rows(ids, first=enough):
         if query.filter.matches(row):
@@ -667,8 +667,8 @@ def _filtered(query: Query, ids: list[str], documents: DocumentReads) -> Page:
 
 
 def counted(table: Table) -> int | None:
-    """How many documents the collection's sentinel tells of, as of the last fold; for estimates only. None where no
-    fold keeps it, or where it is damaged: it is only a note."""
+    """The number of documents according to the collection's sentinel, as of the last fold; only for estimates. None if
+    no fold maintains it, or if it is damaged: it is only a note."""
     if not table.collection.definition.oplog and not table.is_kept:
         return None
     stored, key = table.sentinel.read(), table.sentinel.key

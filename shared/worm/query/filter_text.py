@@ -1,10 +1,9 @@
-"""Filter, sort and select as people write them on a command line, read with the schema at hand.
+"""Filter, sort and select as people write them on a command line, parsed according to the schema.
 
-Filter: `field=value`, several with commas (all must hold); the other operators are in `OPERATORS`. A value is read as
-the field's type; `null` is null; in double quotes it is always a text, as JSON writes one, and may hold commas:
-`name="Acme, Inc."`. A pattern stands between slashes: `name=~/^acme/i`. Dotted names reach into objects. What is not
-understood is refused, never guessed. The result is a filter of the query language (`filters.py`); `--where` takes one
-as JSON."""
+Filter: `field=value`, several with commas (all must hold); the other operators are in `OPERATORS`. A value is parsed as
+the field's type; `null` is null; in double quotes it is always text, as in JSON, and may contain commas: `name="Acme,
+Inc."`. A pattern is enclosed in slashes: `name=~/^acme/i`. Dotted names reach into objects. Anything else is refused,
+never guessed. The result is a filter of the query language (`filters.py`); `--where` takes one as JSON."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ OPERATORS = {
     "=~": "$regex",
 }
 UNDERSTOOD = (
-    "understood are = != > >= < <= ~ (contains) ^= (starts with) and, with commas, several that must all hold: "
+    "use = != > >= < <= ~ (contains) ^= (starts with); separate several conditions, which must all hold, with commas: "
     'status=active,amount>100,name="Acme, Inc."; =~ matches a pattern: name=~/^acme/i'
 )
 WHERE_EXAMPLE = """write a filter as JSON, in single quotes for the shell: '{"status": {"$in": ["active", "new"]}}'"""
@@ -69,9 +68,9 @@ class _Condition:
 
 
 def parse_filter(definition: ModelDef | None, texts: Iterable[str]) -> JsonFilter:
-    """The conditions as one filter: `{field: value}`, `{field: {"$gt": value}}`; an operator twice needs `$and`.
+    """The conditions as one filter: `{field: value}`, `{field: {"$gt": value}}`; the same operator twice needs `$and`.
 
-    Without a definition, values are read as those of fields that no schema declares."""
+    Without a definition, values are parsed like those of undeclared fields."""
     found: dict[str, JsonFilter] = {}
     further: list[JsonValue] = []
     for text in texts:
@@ -99,13 +98,13 @@ def parse_having(texts: list[str] | None) -> JsonFilter | None:
 
 
 def parse_where(text: str | None) -> JsonFilter:
-    """A filter of the whole language, as JSON."""
+    """A filter in the full query language, as JSON."""
     if text is None:
         return {}
     try:
         value = loads(text.encode("utf-8", "surrogatepass"))
         if not isinstance(value, dict):
-            raise Invalid("a filter is a JSON object")
+            raise Invalid("a filter must be a JSON object")
         filter_fields(value)
     except Invalid as mistake:
         error = Invalid(f"--where: {mistake.message}", hint=mistake.hint or WHERE_EXAMPLE)
@@ -115,12 +114,12 @@ def parse_where(text: str | None) -> JsonFilter:
 
 
 def both(first: JsonFilter, second: JsonFilter) -> JsonFilter:
-    """The filter that holds where both hold."""
+    """The filter that matches if both match."""
     return {"$and": [first, second]} if first and second else first or second
 
 
 def filter_fields(filter: Mapping[str, JsonValue]) -> list[str]:
-    """The fields that a filter reads; `Invalid` where it is no filter."""
+    """The fields that a filter reads; `Invalid` if it is not a filter."""
     return sorted(Filter.compile(filter).fields)
 
 
@@ -133,9 +132,7 @@ def parse_sort(text: str | None) -> list[dict[str, str]]:
         else:
             field, order = part.removeprefix("-"), "desc" if part.startswith("-") else "asc"
         if not field or order not in ("asc", "desc"):
-            raise Invalid(
-                f"--sort {shown(part)} is not understood", hint="write field, -field, field:asc or field:desc"
-            )
+            raise Invalid(f"--sort {shown(part)} is not valid", hint="write field, -field, field:asc or field:desc")
         orders.append({"field": field, "order": order})
     return orders
 
@@ -146,17 +143,17 @@ def parse_select(text: str | None) -> list[str] | None:
 
 
 def parse_names(text: str | None, option: str) -> list[str]:
-    """Names with commas between them; none where the option is not given."""
+    """Names separated by commas; none if the option is missing."""
     if text is None:
         return []
     names = [name.strip() for name in text.split(",")]
     if "" in names:
-        raise Invalid(f"{option} {shown(text)} has an empty name")
+        raise Invalid(f"{option} {shown(text)} contains an empty name")
     return names
 
 
 def parse_percentiles(text: str | None) -> dict[str, list[float]]:
-    """`total:50:95,tax:50`: of each field these percentiles."""
+    """`total:50:95,tax:50`: the percentiles of each field."""
     found: dict[str, list[float]] = {}
     for part in parse_names(text, "--percentiles"):
         field, *ranks = part.split(":")
@@ -164,21 +161,21 @@ def parse_percentiles(text: str | None) -> dict[str, list[float]]:
         listed = [number for number in numbers if isinstance(number, int | float) and not isinstance(number, bool)]
         if not field or not listed or len(listed) < len(numbers):
             hint = "write field:50 or, for several, field:50:95"
-            raise Invalid(f"--percentiles {shown(part)} is not understood", hint=hint)
+            raise Invalid(f"--percentiles {shown(part)} is not valid", hint=hint)
         found.setdefault(field, []).extend(listed)
     return found
 
 
 def columns_of(definition: ModelDef, select: Sequence[str] | None) -> list[str]:
-    """The columns of a result: those selected, else the declared fields; the id comes first."""
+    """The columns of a result: the selected fields, else the declared ones; the id comes first."""
     names = (*definition.fields, *TIME_FIELDS) if select is None else tuple(select)
     return list(dict.fromkeys(("id", *names)))
 
 
 def _twice(field: str, one: JsonValue, other: JsonValue) -> Invalid:
-    """`status=a,status=b`: by AND nothing matches, and who writes it mostly means OR."""
+    """`status=a,status=b`: with AND nothing matches; the user probably means OR."""
     wanted = dumps({field: {"$in": [one, other]}}).decode()
-    return Invalid(f"the filter names two values of {shown(field)}", hint=f"for any of several: --where '{wanted}'")
+    return Invalid(f"the filter has two values for {shown(field)}", hint=f"to match any of several: --where '{wanted}'")
 
 
 def _conditions(text: str) -> Iterator[_Condition]:
@@ -205,8 +202,8 @@ def _not_understood(text: str, at: int, sign: str | None) -> Invalid:
     what = "this is" if sign is None else f"the operator {shown(sign)} is"
     hint = UNDERSTOOD
     if sign is not None and any(sign.startswith(known) for known in OPERATORS):
-        hint += "; a value that starts with a sign goes in double quotes"
-    return Invalid(f"--filter {shown(text)}: {what} not understood at character {at + 1}", hint=hint)
+        hint += "; put a value that starts with an operator in double quotes"
+    return Invalid(f"--filter {shown(text)}: {what} not valid at character {at + 1}", hint=hint)
 
 
 def _value(text: str, start: int) -> tuple[str, bool, int]:
@@ -215,7 +212,7 @@ def _value(text: str, start: int) -> tuple[str, bool, int]:
         try:
             quoted, end = _DECODER.raw_decode(text, start)
         except ValueError as error:
-            raise Invalid(f"--filter {shown(text)}: the quoted text does not end", hint=UNDERSTOOD) from error
+            raise Invalid(f"--filter {shown(text)}: the closing quote is missing", hint=UNDERSTOOD) from error
         if end < len(text) and text[end] != ",":
             raise Invalid(f"--filter {shown(text)}: a comma must follow the quoted text", hint=UNDERSTOOD)
         return quoted, True, end
@@ -225,16 +222,16 @@ def _value(text: str, start: int) -> tuple[str, bool, int]:
 
 
 def _pattern(text: str, start: int) -> tuple[str, str, int]:
-    """The pattern, its options, and where it ends. It may hold commas; a slash in it has a backslash before it."""
+    """The pattern, its options, and where it ends. It may contain commas; escape a slash with a backslash."""
     found = _PATTERN.match(text, start)
     if found is None:
-        hint = "write name=~/^acme/i; a value that starts with a sign goes in double quotes"
-        raise Invalid(f"--filter {shown(text)}: a pattern stands between slashes", hint=hint)
+        hint = "write name=~/^acme/i; put a value that starts with an operator in double quotes"
+        raise Invalid(f"--filter {shown(text)}: a pattern must be enclosed in slashes", hint=hint)
     return re.sub(r"\\(.)", lambda one: "/" if one[1] == "/" else one[0], found[1]), found[2], found.end()
 
 
 def _typed(definition: ModelDef | None, condition: _Condition) -> JsonValue:
-    """The value, as the field's type and the operator want it."""
+    """The value, parsed for the field's type and the operator."""
     declared = _declared(definition, condition.field)
     if condition.operator in _ORDERED:
         return _ordered(declared, condition)
@@ -250,35 +247,35 @@ def _typed(definition: ModelDef | None, condition: _Condition) -> JsonValue:
 
 def _ordered(declared: FieldDef | None, condition: _Condition) -> JsonValue:
     if condition.is_null:
-        raise Invalid(f"--filter: null is neither before nor after anything: {condition.field}{condition.sign}null")
+        raise Invalid(f"--filter: null has no order, so this never matches: {condition.field}{condition.sign}null")
     if declared is not None and declared.type == "boolean":
-        raise condition.refused("boolean and has no order", "compare it with = or !=")
+        raise condition.refused("a boolean, which has no order", "compare it with = or !=")
     if declared is not None and declared.type == "integer":
-        return _number(condition, "number")  # seats>1.5 has an answer, seats=1.5 has none
+        return _number(condition, "number")  # seats>1.5 can match, seats=1.5 cannot
     return _scalar(declared, condition)
 
 
 def _text(declared: FieldDef | None, condition: _Condition) -> str:
-    """Always a text: `name^=1` and `name^=null` look for these characters."""
+    """Always text: `name^=1` and `name^=null` look for these characters."""
     if declared is not None and declared.type not in ("string", "datetime", "ref"):
-        where = "in lists and texts" if condition.sign == "~" else "at texts"
-        raise condition.refused(f"of type {declared.type}; {condition.sign} looks {where}")
+        where = "arrays and strings" if condition.sign == "~" else "strings"
+        raise condition.refused(f"of type {declared.type}; {condition.sign} works on {where}")
     if declared is not None and declared.type == "datetime" and condition.operator == "$startsWith":
         return _moment(condition)
     return condition.text
 
 
 def _moment(condition: _Condition) -> str:
-    """A time or the start of one; anything else no document has."""
+    """A time or the start of one; no document has anything else."""
     if not is_datetime_start(condition.text):
         raise condition.refused(
-            f"a time; {shown(condition.text)} is none", "write 2026-02-24T12:00:00Z, or the start of it"
+            f"a time, but {shown(condition.text)} is not", "write 2026-02-24T12:00:00Z, or the start of it"
         )
     return condition.text
 
 
 def _contained(declared: FieldDef | None, condition: _Condition) -> JsonValue:
-    """An item of a list, or a part of a text."""
+    """An element of an array, or part of a string."""
     if declared is None:
         return None if condition.is_null else _scalar(None, condition)
     if declared.type != "array":
@@ -292,14 +289,14 @@ def _scalar(declared: FieldDef | None, condition: _Condition) -> JsonValue:
     kind = declared.type
     if kind == "array":
         raise condition.refused(
-            "of type array and has no single value to compare", f"{condition.field}~VALUE looks in it"
+            "an array and has no single value to compare", f"use {condition.field}~VALUE to look inside"
         )
     if kind == "object":
-        hint = "a field of an object has a dotted name, such as address.city"
-        raise condition.refused("of type object and has no single value to compare", hint)
+        hint = "name a field of the object, such as address.city"
+        raise condition.refused("an object and has no single value to compare", hint)
     if kind == "boolean":
         if condition.is_quoted or condition.text not in ("true", "false"):
-            raise condition.refused(f"boolean; write true, false or null, not {shown(condition.text)}")
+            raise condition.refused(f"a boolean; write true, false or null, not {shown(condition.text)}")
         return condition.text == "true"
     if kind in ("number", "integer"):
         return _number(condition, kind)
@@ -307,7 +304,7 @@ def _scalar(declared: FieldDef | None, condition: _Condition) -> JsonValue:
 
 
 def _declared(definition: ModelDef | None, field: str) -> FieldDef | None:
-    """Its definition; id and times have one also where the schema says nothing of them."""
+    """Its definition; id and times have one even if the schema does not declare them."""
     if definition is None:
         return None
     if field == "id" and field not in definition.fields:
@@ -330,7 +327,7 @@ def _number(condition: _Condition, kind: str) -> int | float:
 
 
 def _guessed(text: str) -> JsonValue:
-    """A field that the schema does not declare: numbers and booleans as such, everything else as text."""
+    """A field that the schema does not declare: numbers and booleans are parsed, everything else is text."""
     scalar = _json_scalar(text)
     return scalar if isinstance(scalar, int | float) else text
 

@@ -1,9 +1,10 @@
-"""Filters: which rows a query is about. Checked and compiled once, then tested on rows or scanned over columns.
+"""Filters: which rows a query selects. A filter is checked and compiled once, then tested on rows or scanned over
+columns.
 
 A filter is a JSON object. Its members must all hold: a field's name with a value (equality) or with an object of
 operators, or `$and`, `$or`, `$not`. docs/queries.md states what each operator means for arrays, missing fields and
-mixed types. A filter may come from anybody: it is bounded in depth and size, checked without deep recursion, and
-holds no code. What is not understood is refused, with the operators that are known.
+mixed types. A filter may come from anybody: its depth and size are limited, it is checked without deep recursion, and
+it contains no code. Anything unknown is refused, with a list of the operators.
 
 A `Condition` is one operator on one field, compiled: a test of a cell, and a scan of a column that gives the same
 answer. Equality is JSON's: `1` and `1.0` are equal, `1` and `true` are not, objects are equal in any order of their
@@ -54,7 +55,7 @@ NODES_MAX = 1_000
 LIST_MAX = 10_000
 VALUES_MAX = 50_000
 CHARACTERS_MAX = 1024 * 1024
-_NESTING_MAX = 4 * DEPTH_MAX + 64  # at most four brackets per level of logic, and a document's depth for a value
+_NESTING_MAX = 4 * DEPTH_MAX + 64  # at most four brackets per level of logic, plus a document's depth for a value
 _ELEMENT = ""  # the name under which `$elemMatch` with operators tests an element
 _KNOWN = f"known operators: {', '.join((*OPERATORS, *LOGICAL))}"
 
@@ -86,7 +87,7 @@ class Condition:
         return self.one(cell)
 
     def positions(self, column: Column, candidates: Sequence[int]) -> Sequence[int]:
-        """Those of the candidates whose cells hold. Candidates are ascending; a range stands for all rows."""
+        """The candidates whose cells match. Candidates are ascending; a range means all rows."""
         if column.coded is not None:
             return column.coded.where(self.holds, candidates)
         found = self._found(column, candidates)
@@ -105,7 +106,7 @@ class Condition:
 
 
 def without(candidates: Sequence[int], removed: Iterable[int], size: int) -> list[int]:
-    """The candidates that are not among the removed; `size` is beyond every position."""
+    """The candidates without the removed ones; `size` is above every position."""
     mask = bytearray(b"\1") * size
     for at in removed:
         mask[at] = 0
@@ -142,12 +143,12 @@ def identity(value: JsonValue) -> bytes:
 
 
 def _is_python_equality(value: JsonValue) -> bool:
-    """Is `==` right for this scalar? It takes 0 and 1 for false and true, and null also stands for missing."""
+    """Is `==` correct for this scalar? In Python, 0 and 1 equal False and True, and null also means missing."""
     return isinstance(value, str) or (isinstance(value, int | float) and value not in (0, 1))
 
 
 def _has_element(value: JsonValue) -> Callable[[list[JsonValue]], bool]:
-    """Does an array have an element that is equal to the value?"""
+    """Does an array have an element equal to the value?"""
     if _is_python_equality(value):
         return lambda items: value in items
     one = _equals(value)
@@ -166,7 +167,7 @@ def _equal(value: JsonValue) -> Condition:
 
 
 def _equals(value: JsonValue) -> One:
-    """Equality with one value, arrays taken whole."""
+    """Equality with one value, comparing arrays as a whole."""
     if value is None:
         return lambda found: found is None or found is MISSING
     if isinstance(value, bool):
@@ -200,7 +201,7 @@ def _among(values: list[JsonValue]) -> Condition:
 
 
 def _has_one_of(scalars: set[object], array: Callable[[list[JsonValue]], bool]) -> Callable[[list[JsonValue]], bool]:
-    """The quick way for arrays of scalars; other elements cannot be hashed."""
+    """The fast path for arrays of scalars; other elements cannot be hashed."""
 
     def has_one_of(items: list[JsonValue]) -> bool:
         try:
@@ -272,7 +273,7 @@ def _type(names: frozenset[str]) -> Condition:
 
 
 def _types_of(found: object) -> tuple[str, ...]:
-    """The names of its types: a whole number is an integer however it is written, and a number too."""
+    """The names of its types: a whole number is an integer, however it is written, and also a number."""
     if found is MISSING:
         return ()
     if isinstance(found, int | float) and not isinstance(found, bool):
@@ -281,7 +282,7 @@ def _types_of(found: object) -> tuple[str, ...]:
 
 
 def _about_arrays(array: Callable[[list[JsonValue]], bool]) -> Condition:
-    """A condition that nothing but an array can satisfy, by itself."""
+    """A condition that only an array itself can satisfy."""
     return Condition(lambda _found: False, array, lambda _column: [], lambda _values: ())
 
 
@@ -323,29 +324,29 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """All hold; without children it holds always."""
+    """All must match; without children it always matches."""
 
     children: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """One of them holds."""
+    """At least one must match."""
 
     children: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """It does not hold."""
+    """The child must not match."""
 
     child: Node
 
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """An array has an element for which the child holds: an object that matches it, or with `is_value` any element,
-    which the child tests under the name `""`."""
+    """An array has an element that matches the child: an object, or with `is_value` any element, which the child tests
+    under the name `""`."""
 
     field: str
     child: Node
@@ -358,7 +359,7 @@ Positions: TypeAlias = Callable[[Columns, Sequence[int]], Sequence[int]]
 
 
 class Filter:
-    """A compiled filter. `tree` is what it says, `source` its canonical JSON."""
+    """A compiled filter. `tree` is its structure, `source` its canonical JSON."""
 
     def __init__(self, tree: Node, source: bytes) -> None:
         self.tree = tree
@@ -366,9 +367,9 @@ class Filter:
 
     @classmethod
     def compile(cls, filter: Mapping[str, object] | None) -> Filter:
-        """Check and compile; `Invalid`, with the place, for everything that is not understood."""
+        """Check and compile; `Invalid`, with the place, for anything unknown."""
         if filter is not None and not isinstance(filter, Mapping):
-            raise Invalid(f"a filter is an object of fields, not {type_name(filter)}", path="filter")
+            raise Invalid(f"a filter must be an object of fields, not {type_name(filter)}", path="filter")
         asked = dict(filter or {})
         _check_size(asked)
         given = cast("dict[str, JsonValue]", as_json(asked))
@@ -382,7 +383,7 @@ class Filter:
         return frozenset(_fields(self.tree))
 
     def matches(self, row: Mapping[str, JsonValue]) -> bool:
-        """Does this row or document, which holds its id, match?"""
+        """Does this row or document, which includes its id, match?"""
         return self._matches(row)
 
     def positions(self, columns: Columns) -> Sequence[int]:
@@ -400,7 +401,7 @@ class Filter:
 
 
 def _check_size(filter: object) -> None:
-    """Bound depth and size level by level, so that no input is followed deeper or longer than it may be."""
+    """Check depth and size level by level, so that no input is followed beyond the limits."""
     level: list[object] = [filter]
     values = characters = depth = 0
     while level:
@@ -430,7 +431,7 @@ def _too_deep() -> Invalid:
 
 
 class _Parser:
-    """One pass over a filter of bounded size; counts the nodes."""
+    """One pass over a filter of limited size; counts the nodes."""
 
     def __init__(self) -> None:
         self._nodes = 0
@@ -454,7 +455,7 @@ class _Parser:
         if name == "$not":
             return Not(self.parse(_object(value, path, name), path, depth + 1))
         if not isinstance(value, list) or not value:
-            raise Invalid(f"{name} takes a list of at least one filter", path=path)
+            raise Invalid(f"{name} needs a list of at least one filter", path=path)
         children = [
             self.parse(_object(item, child_path(path, at), name), child_path(path, at), depth + 1)
             for at, item in enumerate(value)
@@ -473,7 +474,7 @@ class _Parser:
                 hint='for a field inside an object use a dotted name, for equality with an object {"$eq": {…}}',
             )
         if "$options" in value and "$regex" not in value:
-            raise Invalid("$options belongs to $regex", path=path, hint='write {"$regex": "^a", "$options": "i"}')
+            raise Invalid("$options needs $regex", path=path, hint='write {"$regex": "^a", "$options": "i"}')
         given = {name: operand for name, operand in value.items() if name != "$options"}
         if "$regex" in given:
             given["$regex"] = _checked_regex(given["$regex"], value.get("$options", ""), path)
@@ -495,7 +496,7 @@ class _Parser:
         return [self._leaf(field, name, operand, path)]
 
     def _all(self, field: str, value: JsonValue, path: str, depth: int) -> list[Node]:
-        """Each of the values is there; none of none is."""
+        """The array has each of the values; an empty list matches nothing."""
         _check_operand("$all", value, path)
         nodes: list[Node] = [] if value else [Not(And(()))]
         for at, item in enumerate(cast("list[JsonValue]", value)):
@@ -521,7 +522,7 @@ class _Parser:
         if depth > DEPTH_MAX:
             raise _too_deep()
         if not isinstance(value, dict) or not any(name.startswith("$") for name in value):
-            raise Invalid("$not under a field takes an object of operators", path=path, hint="use $ne for a value")
+            raise Invalid("$not under a field needs an object of operators", path=path, hint="use $ne for a value")
         self._count()
         nodes = self._field(field, value, path, depth)
         return Not(nodes[0] if len(nodes) == 1 else And(tuple(nodes)))
@@ -543,9 +544,9 @@ class _Parser:
 
 def _misplaced(name: str, path: str) -> Invalid:
     if name in LOGICAL:
-        return Invalid(f"{name} stands beside fields, not under one", path=path, hint=_KNOWN)
+        return Invalid(f"{name} belongs next to fields, not under one", path=path, hint=_KNOWN)
     if name in OPERATORS:
-        return Invalid(f"{name} stands under a field", path=path, hint=f'write {{"field": {{"{name}": …}}}}')
+        return Invalid(f"{name} belongs under a field", path=path, hint=f'write {{"field": {{"{name}": …}}}}')
     near = get_close_matches(name.lower(), [known.lower() for known in (*OPERATORS, *LOGICAL)], cutoff=0.6)
     meant = [known for known in (*OPERATORS, *LOGICAL) if known.lower() in near]
     hint = f"did you mean {' or '.join(meant)}? {_KNOWN}" if meant else _KNOWN
@@ -556,13 +557,13 @@ _BARE = {name[1:]: name for name in (*OPERATORS, "$not")} | {name[1:].lower(): n
 
 
 def _check_literal(value: JsonValue, path: str) -> None:
-    """Refuse an object that is all operators without their `$`: it would be compared with and match nothing."""
+    """Refuse an object that consists of operators without their `$`: as a value it would match nothing."""
     if not isinstance(value, dict) or not value or not all(_is_bare(name, value) for name in value):
         return
     literal = dumps(value).decode() if len(value) <= 3 else "{…}"
     meant = " and ".join("$options" if name == "options" else _BARE[name] for name in value)
     raise Invalid(
-        f"{shown(next(iter(value)))} is not an operator without its $",
+        f"{shown(next(iter(value)))} needs a $ to be an operator",
         path=path,
         hint=f'did you mean {meant}? For equality with this object write {{"$eq": {literal}}}',
     )
@@ -577,13 +578,13 @@ def _is_bare(name: str, value: Mapping[str, JsonValue]) -> bool:
     operand = value[name]
     try:
         _check_operand(operator, operand, "")
-    except Invalid:  # no operator would have this operand, so it is an object like any other
+    except Invalid:  # no operator accepts this operand, so it is a plain object
         return False
     return isinstance(operand, dict) if operator == "$not" else True
 
 
 def _tests_values(value: Mapping[str, JsonValue]) -> bool:
-    """Is it made of operators for a value, and not a filter of objects?"""
+    """Does it consist of operators for a value, and not of a filter for objects?"""
     inner = value.get("$not")
     is_negation_of_values = inner is None or (isinstance(inner, dict) and _tests_values(inner))
     names = bool(value) and all(name.startswith("$") and name not in ("$and", "$or") for name in value)
@@ -594,7 +595,7 @@ def _checked_regex(pattern: JsonValue, options: JsonValue, path: str) -> JsonVal
     """The pattern and its options, compiled once to find mistakes."""
     for name, given in (("$regex", pattern), ("$options", options)):
         if not isinstance(given, str):
-            raise Invalid(f"{name} takes a string, not {type_name(given)}", path=child_path(path, name))
+            raise Invalid(f"{name} must be a string, not {type_name(given)}", path=child_path(path, name))
     chosen = cast(str, options)
     where = "$options"
     try:
@@ -608,31 +609,31 @@ def _checked_regex(pattern: JsonValue, options: JsonValue, path: str) -> JsonVal
 
 def _object(value: JsonValue, path: str, name: str) -> Mapping[str, JsonValue]:
     if not isinstance(value, dict):
-        raise Invalid(f"{name} takes filters, which are objects, not {type_name(value)}", path=path)
+        raise Invalid(f"{name} needs filters, which are objects, not {type_name(value)}", path=path)
     return value
 
 
 def _check_operand(op: str, value: JsonValue, path: str) -> None:
     if op in ("$in", "$nin", "$all"):
         if not isinstance(value, list):
-            raise Invalid(f"{op} takes a list, not {type_name(value)}", path=path)
+            raise Invalid(f"{op} needs a list, not {type_name(value)}", path=path)
         if len(value) > LIST_MAX:
-            raise Invalid(f"{op} takes at most {LIST_MAX:,} values, not {len(value):,}", path=path)
+            raise Invalid(f"{op} allows at most {LIST_MAX:,} values, not {len(value):,}", path=path)
     elif op in RANGES and not isinstance(value, int | float | str):
-        raise Invalid(f"{op} takes a number, a string or a boolean, not {type_name(value)}", path=path)
+        raise Invalid(f"{op} needs a number, a string or a boolean, not {type_name(value)}", path=path)
     elif op == "$exists" and not isinstance(value, bool):
-        raise Invalid(f"$exists takes true or false, not {type_name(value)}", path=path)
+        raise Invalid(f"$exists must be true or false, not {type_name(value)}", path=path)
     elif op == "$startsWith" and not isinstance(value, str):
-        raise Invalid(f"$startsWith takes a string, not {type_name(value)}", path=path)
+        raise Invalid(f"$startsWith needs a string, not {type_name(value)}", path=path)
     elif op == "$elemMatch" and not isinstance(value, dict):
         hint = 'write {"qty": {"$gt": 1}} for elements that are objects, {"$gt": 1} for others'
-        raise Invalid(f"$elemMatch takes an object, not {type_name(value)}", path=path, hint=hint)
+        raise Invalid(f"$elemMatch needs an object, not {type_name(value)}", path=path, hint=hint)
     elif op == "$size" and not _is_size(value):
-        raise Invalid("$size takes a whole number from 0 on", path=path, hint="for other lengths combine with $not")
+        raise Invalid("$size needs a whole number of at least 0", path=path, hint="for other lengths combine with $not")
     elif op == "$type":
         names = value if isinstance(value, list) else [value]
         if not names or any(name not in TYPES for name in names):
-            raise Invalid("$type takes the name of a type, or a list of such", path=path, hint=", ".join(TYPES))
+            raise Invalid("$type needs the name of a type, or a list of names", path=path, hint=", ".join(TYPES))
 
 
 def _is_size(value: JsonValue) -> bool:
@@ -705,7 +706,7 @@ def _one_of(children: Sequence[Positions]) -> Positions:
 
 
 def _cost(node: Node) -> int:
-    """Which part of an AND to try first: the ones that are quick and leave little for the others."""
+    """The order of the parts of an AND: first those that are fast and leave few rows for the others."""
     if not isinstance(node, Leaf):
         return 3
     return {"$eq": 0, "$in": 1, "$regex": 4}.get(node.op, 2)

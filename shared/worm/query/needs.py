@@ -1,15 +1,14 @@
-"""What a request needs of a model's table, decided by the schema alone: which fields the manifest must have, which of
-them narrow the candidates down, and which ids indexes can tell.
+"""What a request needs from a model's table, according to the schema alone: which fields the manifest must have, which
+of them narrow down the candidates, and which ids indexes can provide.
 
-Index look-ups are intersected for AND and united for OR. What they find is never less than what matches (the documents
-are filtered again), so a condition counts only where its index cannot miss a document:
+Index lookups are intersected for AND and united for OR. They must find at least everything that matches (the documents
+are filtered again), so a condition counts only if its index cannot miss a document:
 - `$eq` and `$in` of texts, numbers and booleans on a standard index whose field the schema declares as a single value
   (in an array, equality would also find an element);
 - the same and `$contains` on a multiValue index whose field the schema declares as an array (in a text, `$contains`
   would also find a part);
 - never null, which also matches documents that lack the field and so have no entry.
-`id` with `$eq` or `$in` is a look-up without an index. Without `autoUpdate` no index is asked: nothing tells whether it
-is behind.
+`id` with `$eq` or `$in` is a lookup without an index. Without `autoUpdate` no index is used, because it may be behind.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A query with what the planner must know beside it. `strategy` forces one."""
+    """A query with what else the planner must know. `strategy` forces one."""
 
     query: Query
     populate: tuple[str, ...] = ()
@@ -41,7 +40,7 @@ class Request:
 
     @property
     def is_whole(self) -> bool:
-        """Are its rows the documents as they are?"""
+        """Are its rows whole documents?"""
         return self.query.select is None and not self.populate
 
     @classmethod
@@ -52,7 +51,7 @@ class Request:
 
 
 class Needs:
-    """What a request asks of a model's table: decided by the schema alone."""
+    """What a request needs from a model's table, according to the schema alone."""
 
     def __init__(self, definition: ModelDef, request: Request) -> None:
         query = request.query
@@ -77,13 +76,13 @@ class Needs:
         return tuple(name for name, _ in self.request.query.sort)
 
     def is_short(self, row: Row) -> bool:
-        """Does the row, which was cut, lack something that the answer shows?"""
+        """Does the cut row lack something that the answer shows?"""
         select = self.request.query.select
         return CUT in row and (select is None or any(is_cut(row, name) for name in select))
 
     @cached_property
     def scanned(self) -> tuple[str, ...]:
-        """The fields that decide in the manifest which rows are candidates, or on the page."""
+        """The fields in the manifest that decide which rows are candidates, or on the page."""
         if self.narrowing is None:
             return ()
         sort = (name for name, _ in self.request.query.sort) if self.orders else ()
@@ -91,7 +90,7 @@ class Needs:
 
     @cached_property
     def lacks(self) -> str | None:
-        """Why the manifest alone cannot answer; None when it can."""
+        """Why the manifest alone cannot answer; None if it can."""
         query = self.request.query
         if not self.definition.keeps_manifest:
             return f"{self.definition.name} keeps no manifest"
@@ -101,7 +100,7 @@ class Needs:
             return f"the manifest lacks {', '.join(lacking)}"
         if query.select is None and not self.definition.keeps_whole_rows:
             setting = "manifest.extra is false" if self.definition.manifest.fields is None else "manifest.fields is set"
-            return f"whole documents are asked for, and the manifest holds a part of their fields ({setting})"
+            return f"the query needs whole documents, and the manifest has only some of their fields ({setting})"
         return "populate needs documents" if self.request.populate else None
 
     def _lacking(self, names: Iterable[str]) -> list[str]:
@@ -109,7 +108,7 @@ class Needs:
 
 
 def _narrowing(definition: ModelDef, filter: Filter) -> Filter | None:
-    """The filter, or those of its parts that must all hold and that the manifest can test; None when there are none."""
+    """The filter, or its required parts that the manifest can test; None if there are none."""
     if not definition.keeps_manifest:
         return None
     if all(is_covered(definition, name) for name in filter.fields):
@@ -121,9 +120,9 @@ def _narrowing(definition: ModelDef, filter: Filter) -> Filter | None:
 
 
 def is_covered(definition: ModelDef, name: str) -> bool:
-    """Does the manifest tell of this field all that the document would? It does where it keeps the document, the field
-    or the whole object that the field is in. A dotted name that it keeps by itself must be declared: elsewhere the path
-    may lead through an array, of which a row keeps nothing. Members of rows that are not fields never count."""
+    """Does the manifest have everything about this field that the document has? It does if it has the document, the
+    field, or the whole object around the field. A dotted name that it keeps separately must be declared: otherwise the
+    path may lead through an array, of which a row keeps nothing. Members of rows that are not fields never count."""
     table = definition.table_fields()
     if name in (APART, CUT):
         return False
@@ -132,11 +131,11 @@ def is_covered(definition: ModelDef, name: str) -> bool:
     return name in table and find_field(definition.fields, name)[1] is not None
 
 
-# Look-ups
+# Lookups
 
 
 Ids = Callable[[IndexDef, Sequence[JsonValue]], "set[str] | None"]
-"""The ids of documents with one of these values; None: the index cannot answer now."""
+"""The ids of documents with one of these values; None: the index cannot answer at the moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +178,7 @@ class ByIndex:
 
     @property
     def most(self) -> int | None:
-        """A unique index gives one id for a value (more only where raw uploads violate it)."""
+        """A unique index has one id per value (more only if raw uploads violate it)."""
         return len(self.values) if self.index.unique else None
 
     def resolve(self, ids: Ids) -> set[str] | None:
@@ -200,7 +199,7 @@ class _Combined:
 
 
 class Both(_Combined):
-    """What all of them give. One that cannot answer is left out: the others give more than enough."""
+    """The ids that all of them have. One that cannot answer is left out: the others still include every match."""
 
     __slots__ = ()
 
@@ -220,7 +219,7 @@ class Both(_Combined):
 
 
 class Either(_Combined):
-    """What any of them gives; all must answer."""
+    """The ids that any of them has; all must answer."""
 
     __slots__ = ()
 
@@ -243,7 +242,7 @@ Lookup = ByIds | ByIndex | Both | Either
 
 
 def leaves(lookup: Lookup) -> tuple[ByIndex, ...]:
-    """Every look-up in an index that it takes."""
+    """Every index lookup that it needs."""
     if isinstance(lookup, ByIndex):
         return (lookup,)
     parts = () if isinstance(lookup, ByIds) else lookup.parts
@@ -251,7 +250,7 @@ def leaves(lookup: Lookup) -> tuple[ByIndex, ...]:
 
 
 def find_lookup(definition: ModelDef, tree: Node) -> Lookup | None:
-    """How indexes answer the filter; None when they cannot."""
+    """How indexes answer the filter; None if they cannot."""
     if isinstance(tree, Leaf):
         return _leaf(definition, tree)
     if isinstance(tree, And):
@@ -282,7 +281,7 @@ def _leaf(definition: ModelDef, leaf: Leaf) -> Lookup | None:
 
 
 def _values(leaf: Leaf) -> tuple[JsonValue, ...]:
-    """The values that are looked up, empty when one of them cannot be."""
+    """The values to look up; empty if one of them cannot be."""
     listed = leaf.value if leaf.op == "$in" and isinstance(leaf.value, list) else [leaf.value]
     values = tuple(listed) if leaf.op in ("$eq", "$in", "$contains") else ()
     return values if all(isinstance(value, str | bool | int | float) for value in values) else ()
@@ -298,7 +297,7 @@ def _answers(definition: ModelDef, index: IndexDef, op: str) -> bool:
 
 
 def _both(parts: Sequence[Lookup]) -> Lookup | None:
-    """All of them; where some promise few ids, only the best of those: another index would cost more than it saves."""
+    """All of them; if some promise few ids, only the best of those: another index would cost more than it saves."""
     promising = [part for part in parts if part.most is not None]
     if promising:
         return min(promising, key=lambda part: part.most or 0)

@@ -1,8 +1,8 @@
-"""What queries ask for beside the table: writes of the session, which the table may not know yet, and which others may
-have overwritten; or documents as they are on a branch, or were at a moment.
+"""What queries read besides the table: writes of the session that the table may lack and that others may have
+overwritten; or documents as they are on a branch, or were at a moment.
 
-The session keeps its writes (`sdk/memory.py`), above this room; a reader that wrote nothing has `NoWrites`, and one
-that looks at another state than the newest has `OtherStates`.
+The session keeps its writes (`sdk/memory.py`), in a layer above this one. A reader without writes has `NoWrites`, and a
+reader of another state than the newest has `OtherStates`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from worm.tables.view import TableView
 from worm.values import dataclass
 
 CONFIRM_AFTER = timedelta(seconds=5)
-"""A table mostly knows a write by then; if it does not, a query on which the write bears reads the document again."""
+"""By then a table usually has a write; if not, a query that depends on the write reads the document again."""
 
 
 class OwnWrite(Protocol):
-    """A write of the session. `document` None: deleted; `version`: of the document that was written, as far as it is
-    known; `checked`: when it was last known to be the newest."""
+    """A write of the session. `document` None: deleted; `version`: of the written document, if known; `checked`: when
+    it was last known to be the newest."""
 
     @property
     def document(self) -> Document | None: ...
@@ -39,36 +39,36 @@ class OwnWrite(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DocumentState:
-    """A document as it is now. `document` None: there is none; `version` None: the object is broken, and this is the
-    last state that was recorded."""
+    """A document as it is now. `document` is None if there is none; `version` is None if the object is broken: then
+    this is the last recorded state."""
 
     document: Document | None
     version: DocumentVersion | None
 
 
 class OwnWrites(Protocol):
-    """What the session wrote."""
+    """The writes of the session."""
 
     @property
     def instead(self) -> Mapping[str, DocumentState]:
-        """Documents that count instead of the stored ones."""
+        """Documents that override the stored ones."""
         ...
 
     @property
     def about(self) -> str:
-        """What a plan says of it; empty for own writes."""
+        """What a plan says about it; empty for own writes."""
         ...
 
     def live_ids(self, listed: Callable[[], Iterable[str]]) -> Iterable[str]:
-        """The ids of all documents, as a listing tells, unless it knows better."""
+        """The ids of all documents, from a listing, unless it knows better."""
         ...
 
     def settled(self, ids: Sequence[str], read: dict[str, DocumentState]) -> dict[str, DocumentState]:
-        """What counts of documents that were read now (of some of these ids there may be none)."""
+        """What counts of documents that were just read (some of these ids may have none)."""
         ...
 
     def is_ahead(self, view: Callable[[], TableView | None]) -> bool:
-        """May the table, or an index of it, know changes that do not count? Then its rows are compared one by one."""
+        """May the table or an index have changes that do not count? Then its rows are compared one by one."""
         ...
 
     def has(self, entity_id: str, version: DocumentVersion | None) -> bool:
@@ -76,24 +76,24 @@ class OwnWrites(Protocol):
         ...
 
     def own_writes(self, known: TableView) -> Mapping[str, OwnWrite]:
-        """What the table does not know yet."""
+        """The writes that the table lacks."""
         ...
 
     def recent_writes(self) -> Mapping[str, OwnWrite]:
-        """All that it wrote lately, whether the table knows or not."""
+        """All recent writes, whether or not the table has them."""
         ...
 
     def ids_with(self, index: IndexDef, values: Sequence[JsonValue]) -> set[str]:
-        """The ids of those among them that have one of the values in the indexed field."""
+        """The ids of the writes that have one of the values in the indexed field."""
         ...
 
     def confirm(self, asked: Mapping[str, OwnWrite], found: Mapping[str, DocumentState]) -> None:
-        """What became of these writes: others may have written since. Of those that are not found nothing is known."""
+        """The current state of these writes: others may have written since. Nothing is known about missing ones."""
         ...
 
 
 class AsStored:
-    """What is stored counts as it is."""
+    """Stored documents count as they are."""
 
     instead: Mapping[str, DocumentState] = {}
     about = ""
@@ -112,7 +112,7 @@ class AsStored:
 
 
 class NoWrites(AsStored):
-    """A reader that wrote nothing. `about`: what its plans say."""
+    """A reader that wrote nothing. `about`: the text in its plans."""
 
     def __init__(self, about: str = "") -> None:
         self.about = about
@@ -127,12 +127,12 @@ class NoWrites(AsStored):
         return set()
 
     def confirm(self, asked: Mapping[str, OwnWrite], found: Mapping[str, DocumentState]) -> None:
-        """There is nothing to confirm."""
+        """Nothing to confirm."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateElsewhere:
-    """A document of another state. No row of the table knows it, and nothing has to confirm it."""
+    """A document of another state. No row of the table has it, and it needs no confirmation."""
 
     document: Document | None
     version: DocumentVersion
@@ -146,7 +146,7 @@ class StateElsewhere:
 
 
 class OtherStates(AsStored):
-    """A collection as it is on a branch, or was at a moment: the table, but for these documents. `about` says so in
+    """A collection as it is on a branch, or was at a moment: the table, except for these documents. `about` says so in
     plans."""
 
     def __init__(self, definition: ModelDef, states: Mapping[str, DocumentState], about: str) -> None:
@@ -178,7 +178,7 @@ class OtherStates(AsStored):
         return set() if kept is None else kept.ids(values)
 
     def confirm(self, asked: Mapping[str, OwnWrite], found: Mapping[str, DocumentState]) -> None:
-        """There is nothing to confirm."""
+        """Nothing to confirm."""
 
 
 class IndexedValues:
@@ -210,5 +210,5 @@ class IndexedValues:
 
 
 def is_doubtful(own: OwnWrite, now: float) -> bool:
-    """`now` is monotonic: the wall clock may be set."""
+    """`now` is monotonic, because the wall clock may be set."""
     return now - own.checked >= CONFIRM_AFTER.total_seconds()

@@ -1,20 +1,19 @@
-"""Regular expressions whose time is bounded: the patterns of `$regex`.
+"""Regular expressions with bounded time: the patterns of `$regex`.
 
-A filter may come from anybody, and Python's `re` backtracks: `(a+)+$` on forty letters takes longer than a life. Here a
-pattern becomes a graph of states (Thompson's construction), and a text is read once from left to right with the set of
-states that are possible so far. The sets are kept, so a text of the usual kind takes one dictionary look-up per
-character. Nothing is ever tried again.
+A filter may come from anybody, and Python's `re` backtracks: `(a+)+$` on forty letters takes years. Here a pattern
+becomes a graph of states (Thompson's construction), and a text is read once from left to right with the set of possible
+states. The sets are cached, so a typical text takes one dictionary lookup per character. There is no backtracking.
 
-Three bounds hold: `PATTERN_MAX` characters of a pattern, `STATES_MAX` states after counted repeats are written out, and
-`WORK_MAX` steps that were not kept from before, over the life of a pattern. The last one is reached by patterns that
-were made for it; it is counted and not timed, so the same data gives the same answer everywhere.
+There are three limits: `PATTERN_MAX` characters of a pattern, `STATES_MAX` states after counted repeats are expanded,
+and `WORK_MAX` uncached steps over the life of a pattern. Only malicious patterns reach the last one. It is counted and
+not timed, so the same data gives the same answer everywhere.
 
 The syntax is that of `re`, without what needs backtracking (backreferences, lookaround, atomic groups, possessive
-repeats) and without flags inside of the pattern. Only whether a text has a match is asked, so groups and lazy repeats
-are understood and make no difference. Whether one character fits a class, a category or a letter in either case is
-asked of `re` itself, with a pattern for one character.
+repeats) and without flags inside the pattern. Only the existence of a match matters, so groups and lazy repeats are
+accepted and make no difference. `re` itself decides whether one character fits a class, a category or a letter in
+either case, with a pattern for one character.
 
-A module of its own because it is a language with its own grammar, which `filters.py` only calls.
+A separate module, because it is a language with its own grammar, which `filters.py` only calls.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _WORD = re.compile(r"\w")
 Test: TypeAlias = Callable[[str], object]
 
 
-# What a pattern says
+# The parts of a pattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +79,7 @@ class _Choice:
 
 @dataclass(frozen=True, slots=True)
 class _Repeated:
-    """So many times; `most` None: without an end."""
+    """Repeated from `least` to `most` times; `most` None: unlimited."""
 
     part: _Part
     least: int
@@ -124,7 +123,7 @@ class _Reader:
         if text[at] == "(":
             return self._group(depth)
         if text[at] in "*+?" or _REPEAT.match(text, at):
-            raise self.refused("nothing to repeat", "write a backslash before a sign that stands for itself")
+            raise self.refused("nothing to repeat", "escape a literal sign with a backslash")
         if text[at] == "[":
             return self._class()
         if text[at] == "\\":
@@ -138,7 +137,7 @@ class _Reader:
             hint = "lookaround, atomic groups, comments and flags are not supported; flags go into $options"
             raise self.refused("this kind of group is not supported", hint)
         if depth >= GROUPS_MAX:
-            raise self.refused(f"more than {GROUPS_MAX} groups inside of each other")
+            raise self.refused(f"more than {GROUPS_MAX} nested groups")
         self._at = opening.end()
         part = self._choice(depth + 1)
         if not self._text.startswith(")", self._at):
@@ -151,7 +150,7 @@ class _Reader:
         if found is None:
             raise self.refused("a bracket is not closed")
         if _NESTED.search(found[0][1:]):
-            raise self.refused("[, --, &&, ~~ or || inside of brackets", "write a backslash before the sign")
+            raise self.refused("[, --, &&, ~~ or || inside brackets", "escape the sign with a backslash")
         self._at = found.end()
         return _One(found[0])
 
@@ -160,7 +159,7 @@ class _Reader:
         if found is None:
             raise self.refused("a backslash without anything after it")
         if found[0][1] in "0123456789":
-            hint = "backreferences are not supported; a character by its number is \\x41"
+            hint = "backreferences are not supported; write a character by its number as \\x41"
             raise self.refused(f"{found[0]} is not supported", hint)
         self._at = found.end()
         return _At(_PLACES[found[0]]) if found[0] in _PLACES else _One(found[0])
@@ -171,7 +170,7 @@ class _Reader:
             return part
         if isinstance(part, _At):
             raise self.refused("nothing to repeat")
-        if self._text.startswith("?", self._at):  # lazy: it makes no difference to whether there is a match
+        if self._text.startswith("?", self._at):  # lazy: it does not change whether there is a match
             self._at += 1
         elif self._text.startswith("+", self._at):
             raise self.refused("possessive repeats are not supported")
@@ -201,7 +200,7 @@ class _Reader:
 def _too_large() -> Invalid:
     return Invalid(
         f"the pattern has more than {STATES_MAX:,} states",
-        hint="counted repeats such as {100} are written out; use smaller ones, or + and *",
+        hint="counted repeats such as {100} are expanded; use smaller ones, or + and *",
     )
 
 
@@ -210,7 +209,7 @@ def _too_large() -> Invalid:
 
 @dataclass(slots=True)
 class _State:
-    """Where one can be: either a test of the next character leads on, or free steps do, of which one may need a place.
+    """A state: either a test of the next character leads on, or free steps do, one of which may need a place.
 
     `test` numbers the tests of the pattern; -1: none."""
 
@@ -220,7 +219,7 @@ class _State:
 
 
 class _Graph:
-    """The states of a pattern. 0 is where it starts, `end` where it has matched."""
+    """The states of a pattern. 0 is the start, `end` means that it has matched."""
 
     def __init__(self, part: _Part) -> None:
         self.tests: dict[str, int] = {}
@@ -235,7 +234,7 @@ class _Graph:
         return len(self.states) - 1
 
     def _build(self, part: _Part, start: int) -> int:
-        """The states of the part, from `start`, which has no ways yet; where they end."""
+        """Adds the states of the part from `start`, which has no steps yet; returns where they end."""
         if isinstance(part, _Chain):
             for one in part.parts:
                 start = self._build(one, start)
@@ -278,7 +277,7 @@ class _Graph:
 
 
 def _size(part: _Part) -> int:
-    """How many states it takes, counted before any is made; at least one, so that repeats of nothing end too."""
+    """The number of states, counted before any is created; at least one, so that repeats of nothing end too."""
     if isinstance(part, _One | _At):
         return 1
     if isinstance(part, _Repeated):
@@ -292,12 +291,12 @@ def _size(part: _Part) -> int:
 # Reading a text
 
 _START, _NEWLINE, _LETTER, _OTHER, _LAST_NEWLINE, _END = range(6)
-"""What a place has on either side: the start, a newline, a letter (or digit or underscore), another character, a
+"""What is on either side of a place: the start, a newline, a letter (or digit or underscore), another character, a
 newline that is the last character, the end."""
 
 
 class _Known:
-    """A set of states before a character, with what came before; and the sets that follow, as far as they are known."""
+    """A set of states before a character, with what came before; and the known sets that follow."""
 
     __slots__ = ("before", "moves", "states")
 
@@ -308,11 +307,11 @@ class _Known:
 
 
 class Pattern:
-    """A compiled pattern. `Invalid`, with the place, for what it may not hold."""
+    """A compiled pattern. `Invalid`, with the place, for anything unsupported."""
 
     def __init__(self, text: str, options: str = "") -> None:
         if len(text) > PATTERN_MAX:
-            raise Invalid(f"the pattern has {len(text):,} characters, more than {PATTERN_MAX:,}")
+            raise Invalid(f"the pattern has {len(text):,} characters, and the limit is {PATTERN_MAX:,}")
         flags = re.NOFLAG
         for option in options:
             flags |= OPTIONS[option]
@@ -343,7 +342,7 @@ class Pattern:
         return False
 
     def _symbols(self, text: str) -> str:
-        """Characters that no part of the pattern tells apart have the same symbol."""
+        """Characters that no part of the pattern distinguishes have the same symbol."""
         if text.endswith("\n"):
             return text[:-1].translate(self._letters) + self._final + self._stop
         return text.translate(self._letters) + self._stop
@@ -361,7 +360,7 @@ class Pattern:
         return self._kinds[signature]
 
     def _move(self, state: _Known, symbol: str) -> _Known | None:
-        """The set after this character; None where the pattern has matched before it."""
+        """The set after this character; None if the pattern has matched before it."""
         fits, kind = self._meaning[symbol]
         reached = self._reached(state, kind)
         if self._end in reached:
@@ -370,7 +369,7 @@ class Pattern:
             found = (self._states[at] for at in reached)
             following = self._state(frozenset(one.ways[0] for one in found if one.test in fits), kind)
         self._kept += 1 + len(state.states)
-        if self._kept > _KEPT_MAX:  # forgotten, not refused: what follows is found again
+        if self._kept > _KEPT_MAX:  # the cache is dropped and rebuilt
             self._known, self._kept = {}, 0
         state.moves[symbol] = following
         return following
@@ -382,7 +381,7 @@ class Pattern:
         return found
 
     def _reached(self, state: _Known, kind: int) -> set[int]:
-        """The states that free steps lead to at a place with these two sides. A match may start at every place."""
+        """The states that free steps reach at a place with these two sides. A match may start at any place."""
         found: set[int] = set()
         left = [0, *state.states]
         while left:
@@ -415,7 +414,7 @@ class Pattern:
 
 
 class _Letters(dict[int, str]):
-    """The symbol of each character, by its number, for `str.translate`; found when the character is first met."""
+    """The symbol of each character, by its number, for `str.translate`; computed when the character first occurs."""
 
     def __init__(self, find: Callable[[str], str]) -> None:
         super().__init__()
@@ -433,13 +432,13 @@ def _single(text: str, flags: re.RegexFlag) -> Test:
     try:
         return re.compile(text, flags).fullmatch
     except re.error as error:
-        raise Invalid(f"{shown(text)} in the pattern is not understood: {error.msg}") from error
+        raise Invalid(f"{shown(text)} in the pattern is not valid: {error.msg}") from error
 
 
 def check_options(options: Iterable[str]) -> str:
-    """The options, each once; `Invalid` for one that there is not."""
+    """The options without duplicates; `Invalid` for an unknown one."""
     unknown = [option for option in options if option not in OPTIONS]
     if unknown:
-        hint = "known are i (either case), m (^ and $ at every line), s (a dot also matches a newline)"
+        hint = "use i (ignore case), m (^ and $ match at every line), s (a dot also matches a newline)"
         raise Invalid(f"unknown option {shown(unknown[0])}", hint=hint)
     return "".join(sorted(set(options)))

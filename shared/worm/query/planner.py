@@ -1,4 +1,4 @@
-"""How a query is answered, why, and what that costs: decided from facts, without a request.
+"""Decides how a query is answered, why, and at what cost: from facts, without a request.
 
 Strategies
 - `index_lookup`: ids from field indexes (or named by the filter), then those documents;
@@ -8,24 +8,23 @@ Strategies
 All give the same rows.
 
 Rules of choice, in this order
-1. An index look-up when the manifest alone cannot answer, or when the filter names at most `PROMISED` ids or values of
-   a unique index, or when the manifest is spread over files that are not read yet. It is left when it names more
-   documents than a scan has GETs to make; or, where the manifest cannot answer alone, more than `FEW` and the manifest
-   may name fewer.
-2. A manifest scan when the manifest has all fields.
-3. The manifest and the documents that it names, when it has the fields of the filter (or of parts that must all hold).
+1. An index lookup if the manifest alone cannot answer, or if the filter names at most `PROMISED` ids or values of a
+   unique index, or if the manifest is spread over files that are not read yet. It is dropped if it names more
+   documents than a scan needs GETs; or, if the manifest cannot answer alone, more than `FEW` and the manifest may name
+   fewer.
+2. A manifest scan if the manifest has all fields.
+3. The manifest and the documents that it names, if it has the fields of the filter (or of its required parts).
 4. A full scan.
-Where a manifest or an index is missing, damaged or stale the next one answers, and the answer is the same.
+If a manifest or an index is missing, damaged or stale, the next rule applies, and the answer is the same.
 
-`decide` is a function of `Facts`. A rule that needs a fact which is not known yet asks for it: the answer is then a
-`Question` instead of a `Decision`. Execution finds the fact out and asks again (`execute.py`), so nothing is read that
-no rule needs.
+`decide` is a function of `Facts`. If a rule needs an unknown fact, the answer is a `Question` instead of a `Decision`.
+Execution looks up the fact and calls it again (`execute.py`), so nothing is read unless a rule needs it.
 
-Estimates are for a session that has nothing in memory. They are made from what the root of the manifest says, and
-nothing else, so they do not change while it stays the same: a whole manifest has the rows, which are counted; a
-partitioned one has the sizes of its files. Where there is none, the sentinel of the collection tells the count if folds
-keep it; else `ASSUMED_COUNT` documents are assumed, and the plan says so. Nothing is known of what an index will find:
-a value of a unique one counts as one document, everything else as `ASSUMED_MATCHES`.
+Estimates are for a session with nothing in memory. They use only the root of the manifest, so they do not change while
+it stays the same: a manifest in one file has the rows, which are counted; a partitioned one has the sizes of its files.
+Without a manifest, the collection's sentinel has the count if folds maintain it; otherwise `ASSUMED_COUNT` documents
+are assumed, and the plan says so. Nothing is known about the results of an index: a value of a unique one counts as one
+document, everything else as `ASSUMED_MATCHES`.
 """
 
 from __future__ import annotations
@@ -44,46 +43,46 @@ from worm.tables.view import ASSUMED_BYTES, Size
 from worm.values import dataclass
 
 PROMISED = 10
-"""A look-up that promises no more ids is made even where one GET of the manifest would do."""
+"""A lookup of at most this many ids is made even if one GET of the manifest would do."""
 FEW = 100
-"""A look-up that gives more ids is left where the manifest may name fewer documents."""
+"""A lookup with more ids is dropped if the manifest may name fewer documents."""
 INDEX_GETS = 2
-"""Of an index in parts, beside what a scan reads too: the root again, and one part."""
+"""For a partitioned index, in addition to what a scan reads: the root again, and one part."""
 GET_BYTES = 256 << 10
 """Bytes that take about as long as one more of many concurrent GETs."""
 ASSUMED_MATCHES = 10
-"""Of an index that is not unique, before it is read."""
+"""For an index that is not unique, before it is read."""
 ENTRY_BYTES = 40
-"""Of an index, for each document."""
+"""Index bytes per document."""
 LIST_PAGE = 1000
 UNUSABLE = "the manifest is missing, damaged or behind"
-REBUILD = "`worm table rebuild` rebuilds it"
-COVERED = "manifest has all needed fields"
-FORCED = "the caller asked for it"
+REBUILD = "run `worm table rebuild` to rebuild it"
+COVERED = "the manifest has all needed fields"
+FORCED = "forced by the caller"
 CUT = "values that are too large for the manifest are read from documents"
-TOLD_BEHIND = "the manifest was behind when its status was asked for"
+TOLD_BEHIND = "the manifest was behind when its status was checked"
 
 Question = Literal["root", "ids", "rows"]
-"""A fact that a rule needs: what the root of the manifest says; which ids the look-up names; the rows, to be read."""
+"""A fact that a rule needs: the root of the manifest, the ids of the lookup, or the rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScanFacts:
-    """What the root says of a manifest that can be used: the files that a scan still has to read, and the sizes."""
+    """The root of a usable manifest: the files that a scan still has to read, and the sizes."""
 
     missing: int
     size: Size
 
     @property
     def weight(self) -> int:
-        """What it takes this session to have the rows, in GETs: those still to be made, and a share for their bytes."""
+        """The cost of reading the rows in this session, in GETs: the remaining ones, plus a share for their bytes."""
         return self.missing + self.size.manifest_bytes * self.missing // (1 + self.size.files) // GET_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known when a choice is made. `asked`: the questions that were answered; what the others would tell is
-    not known. `only_root`: to explain, no other question may be asked."""
+    """What is known when a choice is made. `asked`: the questions that were answered; the answers of the others are
+    unknown. `only_root`: to explain, no other question may be asked."""
 
     needs: Needs
     only_root: bool = False
@@ -91,7 +90,7 @@ class Facts:
     root: ScanFacts | None = None
     """None: the manifest is missing, damaged, stale or behind."""
     ids: int | None = None
-    """How many the look-up names, those that the session wrote among them. None: the indexes cannot answer."""
+    """How many ids the lookup has, including own writes. None: the indexes cannot answer."""
     rows: bool = False
     """Could they be read?"""
 
@@ -141,8 +140,8 @@ def decide(facts: Facts) -> Decision | Question:
 
 
 def decide_stream(facts: Facts) -> Decision | Question:
-    """For a reader that holds a part of the rows at a time: a look-up where the filter itself names no more than `FEW`
-    ids, or where the manifest cannot answer; else the manifest; else all documents."""
+    """For a reader that holds part of the rows at a time: a lookup if the filter itself names at most `FEW` ids, or if
+    the manifest cannot answer; else the manifest; else all documents."""
     needs, lookup = facts.needs, facts.needs.lookup
     try:
         is_looked_up = lookup is not None and (needs.lacks is not None or _is_promising(lookup, FEW))
@@ -167,14 +166,14 @@ def _by_index(facts: Facts) -> Decision | None:
 
 
 def _is_scan_cheaper(facts: Facts, lookup: Lookup) -> bool:
-    """Before the look-up: does the manifest alone answer, with no more GETs than an index takes by itself?"""
+    """Before the lookup: can the manifest answer alone, with no more GETs than the index itself takes?"""
     if facts.needs.lacks is not None or _is_promising(lookup, PROMISED):
         return False
     return (scan := facts.scan()) is not None and scan.weight <= INDEX_GETS * len(lookup.names)
 
 
 def _is_left(facts: Facts, lookup: Lookup, found: int) -> bool:
-    """After the look-up: does the manifest answer with fewer GETs, or may it name fewer documents?"""
+    """After the lookup: can the manifest answer with fewer GETs, or may it name fewer documents?"""
     needs = facts.needs
     read = _to_read(needs, lookup, found)
     if needs.lacks is None:
@@ -188,7 +187,7 @@ def _is_left(facts: Facts, lookup: Lookup, found: int) -> bool:
 
 
 def _to_read(needs: Needs, lookup: Lookup, found: int) -> int:
-    """How many of the documents that a look-up found a page takes."""
+    """How many documents of a lookup a page needs."""
     query = needs.request.query
     if query.limit is None or query.sort or not needs.filter.fields <= lookup.fields:
         return found
@@ -201,7 +200,7 @@ def _by_manifest(facts: Facts) -> Decision | None:
         return None
     if needs.lacks is None:
         return Decision("manifest_scan", COVERED)
-    return Decision("manifest_targeted", f"manifest names the documents to read: {needs.lacks}")
+    return Decision("manifest_targeted", f"the manifest names the documents to read: {needs.lacks}")
 
 
 def _by_documents(needs: Needs) -> Decision:
@@ -217,13 +216,13 @@ def _forced(facts: Facts, strategy: Strategy) -> Decision:
         if is_obstacle and needs.lacks is not None:
             raise Invalid(f"{strategy} is not possible: {needs.lacks}", path="strategy")
         if not facts.has_rows():
-            hint = Hint("build_manifest() rebuilds it", REBUILD)
+            hint = Hint("call build_manifest() to rebuild it", REBUILD)
             raise Invalid(f"{strategy} is not possible: {UNUSABLE}", path="strategy", hint=hint)
     return Decision(strategy, FORCED)
 
 
 def _check_lookup(facts: Facts) -> None:
-    """`Invalid` where a look-up is not possible."""
+    """`Invalid` if a lookup is not possible."""
     lookup = facts.needs.lookup
     if lookup is None:
         known = ", ".join(f"{name} ({index.field})" for name, index in facts.needs.definition.indexes.items())
@@ -234,14 +233,14 @@ def _check_lookup(facts: Facts) -> None:
         )
     if not facts.only_root and facts.found() is None:
         raise Invalid(
-            f"index_lookup is not possible: {', '.join(lookup.names)} is missing, damaged or of another definition",
+            f"index_lookup is not possible: {', '.join(lookup.names)} is missing, damaged or has another definition",
             path="strategy",
-            hint=Hint("build_indexes() rebuilds it", REBUILD),
+            hint=Hint("call build_indexes() to rebuild it", REBUILD),
         )
 
 
 def _is_promising(lookup: Lookup, most: int) -> bool:
-    """Does the filter itself name no more than so many ids or values of a unique index?"""
+    """Does the filter itself name at most this many ids or values of a unique index?"""
     return lookup.most is not None and lookup.most <= most
 
 
@@ -252,13 +251,14 @@ def _why_looked_up(lookup: Lookup) -> str:
     return f"index {names} answers the filter" if len(lookup.names) == 1 else f"indexes {names} answer the filter"
 
 
-# What it costs
+# Costs
 
 USD_PER_1000: Mapping[str, float] = MappingProxyType(
     {"GET": 0.0004, "HEAD": 0.0004, "PUT": 0.005, "LIST": 0.005, "VERSIONS": 0.005, "DELETE": 0.0}
 )
-"""List prices of S3 Standard in us-east-1 (aws.amazon.com/s3/pricing, as of November 2026), US dollars for 1,000
-requests. Requests only: transfer inside a region is free, and the price of what leaves it depends on where it goes."""
+"""List prices of S3 Standard in us-east-1 (aws.amazon.com/s3/pricing, as of November 2026), US dollars per 1,000
+requests. Requests only: transfer inside a region is free, and the price of other transfer depends on its
+destination."""
 
 
 def usd(requests: Mapping[str, int]) -> float:
@@ -287,7 +287,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Actual:
-    """What a run really took."""
+    """The actual cost of a run."""
 
     cost: Cost
     rows: int
@@ -295,9 +295,9 @@ class Actual:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The strategy of one query. `indexes` are the names of those that are looked up; `as_of`: the newest change that a
-    manifest which is used knows of ("": none); `assumed`: so many documents were assumed for the estimate, because
-    nobody counts those of the model.
+    """The strategy of one query. `indexes` are the names of those that are looked up; `as_of`: the newest change in the
+    manifest that is used ("": none); `assumed`: the number of documents that the estimate assumes, because the model
+    has no count.
 
     Examples:
         >>> plan = customers.explain({"status": "active"})
@@ -316,7 +316,7 @@ class Plan:
 
     @property
     def misses_manifest(self) -> bool:
-        """Was every document read because a manifest that the model keeps cannot be used? A build replaces it."""
+        """Was every document read because the model's manifest cannot be used? Rebuilding it helps."""
         return self.reason == UNUSABLE
 
     def __repr__(self) -> str:
@@ -367,7 +367,7 @@ def _spent(cost: Cost) -> str:
 
 
 def estimate(needs: Needs, strategy: Strategy, size: Size, read: int | None = None) -> Cost:
-    """What the strategy takes; `read` are the documents, where it is known how many."""
+    """The cost of the strategy; `read` is the number of documents, if known."""
     if strategy == "manifest_scan":
         cut, each = read or 0, max(size.each, needs.definition.manifest.max_field_bytes)
         return _manifest(size) + Cost({"GET": cut} if cut else {}, cut * each)
@@ -379,7 +379,7 @@ def _first(needs: Needs, strategy: Strategy, size: Size) -> Cost:
     """Before any document."""
     if strategy == "manifest_targeted":
         return _manifest(size)
-    if strategy == "full_scan":  # ids that start with what sorts before the collection's own files are listed apart
+    if strategy == "full_scan":  # ids that sort before the collection's own files are listed separately
         return Cost({"VERSIONS": 1 + max(1, -(-size.count // LIST_PAGE))})
     indexes = () if needs.lookup is None else leaves(needs.lookup)
     if not size.is_partitioned or not indexes:
@@ -392,12 +392,12 @@ def _first(needs: Needs, strategy: Strategy, size: Size) -> Cost:
 
 
 def _manifest(size: Size) -> Cost:
-    """Of having all rows."""
+    """The cost of all rows."""
     return Cost({"GET": 1 + size.files}, size.manifest_bytes)
 
 
 def _documents(needs: Needs, read: int, size: Size) -> Cost:
-    """These documents, and one more for every row and field that is populated."""
+    """These documents, and one more for every row and populated field."""
     query = needs.request.query
     rows = min(read, _found(needs, size.count))
     rows = rows if query.limit is None else min(rows, query.limit)
@@ -418,7 +418,7 @@ def _expected(needs: Needs, strategy: Strategy, size: Size) -> int:
     else:
         is_sure = needs.narrowing is needs.filter
         expected = _found(needs, size.count)
-        if needs.orders and query.limit is not None:  # the rows that come before the page need no document
+        if needs.orders and query.limit is not None:  # rows before the page need no document
             return min(max(0, expected - query.offset), query.limit)
     return expected if enough is None or not is_sure else min(expected, enough)
 

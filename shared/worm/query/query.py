@@ -1,6 +1,6 @@
-"""A query: rows by filter, sorted, projected, paged; over rows or over columns, with the same answer.
+"""A query: filtered, sorted, projected and paged rows; over rows or over columns, with the same answer.
 
-Filters look through arrays on a dotted path; sort and select take the one value that a field has, so a path through an
+Filters look through arrays on a dotted path; sort and select use the single value of a field, so a path through an
 array counts as missing there."""
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Sort: TypeAlias = SortField | Sequence[SortField]
 
 SORT_FIELDS_MAX = 32
 _DESCENDING: dict[object, bool] = {"asc": False, "desc": True, 1: False, -1: True}
-_FEW = 4  # for less than this part of the rows it does not pay to make columns of all of them
+_FEW = 4  # below this share of the rows, building columns of all of them does not pay off
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Rows, and the cursor of the next page; None when these were the last. `positions`: where the rows are in the
+    """Rows, and the cursor of the next page; None if these were the last. `positions`: where the rows are in the
     columns that they were taken from."""
 
     rows: list[Row]
@@ -42,7 +42,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A checked query. `select` empty: only ids. `model`: whose cursors it gives and takes."""
+    """A checked query. `select` empty: only ids. `model`: the owner of its cursors."""
 
     filter: Filter
     sort: tuple[Order, ...] = ()
@@ -70,7 +70,7 @@ class Query:
         return cls(compiled, orders, _names(select), limit, offset, place, model)
 
     def fields(self) -> set[str]:
-        """Every field that the query names, for whoever decides where to read."""
+        """Every field of the query, to decide where to read."""
         return {*self._scanned, *(self.select or ())}
 
     @property
@@ -79,7 +79,7 @@ class Query:
         return {*self.filter.fields, *(field for field, _ in self.sort)}
 
     def run(self, rows: Iterable[Row]) -> list[Row]:
-        """The answer over rows that hold their id."""
+        """The answer over rows that include their id."""
         return self.page(rows).rows
 
     def run_columns(self, columns: Columns) -> list[Row]:
@@ -96,12 +96,12 @@ class Query:
         return self._page(columns, self.filter.positions(columns))
 
     def picked(self, columns: Columns) -> tuple[Sequence[int], str | None]:
-        """The positions of the page's rows in order, and the next cursor: for whoever reads the rows elsewhere."""
+        """The positions of the page's rows in order, and the next cursor: for callers that read the rows elsewhere."""
         columns.prepare(self._scanned)
         return self._picked(columns, self.filter.positions(columns))
 
     def project(self, row: Row) -> Row:
-        """A copy of a row (which holds its id) with the selected fields; all of them without a selection."""
+        """A copy of a row (which includes its id) with the selected fields; all of them without a selection."""
         if self.select is None:
             return {name: copied(value) for name, value in row.items()}
         return _selected(row["id"], row, self.select)
@@ -155,13 +155,13 @@ def _check_page(limit: int | None, offset: int, cursor: str | None) -> None:
     if offset < 0 or (limit is not None and limit < 0):
         raise Invalid("limit and offset must not be negative")
     if cursor is not None and offset:
-        raise Invalid("cursor and offset exclude each other", hint="a cursor says itself where the page starts")
+        raise Invalid("cursor and offset exclude each other", hint="a cursor already says where the page starts")
 
 
 def _names(select: Sequence[str] | None) -> tuple[str, ...] | None:
     names: list[object] = list(select or ())
     if isinstance(select, str) or not all(isinstance(name, str) for name in names):
-        raise Invalid("takes a list of field names", path="select")
+        raise Invalid("must be a list of field names", path="select")
     return None if select is None else tuple(select)
 
 
@@ -169,10 +169,10 @@ def _names(select: Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def orders_of(sort: Sort | None) -> tuple[Order, ...]:
-    """The checked orders; `Invalid` says what to write instead."""
+    """The checked sort orders; `Invalid` says what to write instead."""
     orders = _orders([] if sort is None else sort)
     if len(orders) > SORT_FIELDS_MAX:
-        raise Invalid(f"takes at most {SORT_FIELDS_MAX} fields", path="sort")
+        raise Invalid(f"must have at most {SORT_FIELDS_MAX} fields", path="sort")
     return orders
 
 
@@ -185,7 +185,7 @@ def _orders(sort: object) -> tuple[Order, ...]:
         raise _no_order(sort)
     if _is_pair(sort):
         return (_pair(*sort),)
-    if len(sort) == 2 and sort[1] in ("asc", "desc"):  # a field called so is `{"desc": 1}`
+    if len(sort) == 2 and sort[1] in ("asc", "desc"):  # write a field of this name as `{"desc": 1}`
         raise _no_order(sort)
     return tuple(order for one in sort for order in _orders_of_one(one))
 
@@ -234,12 +234,12 @@ def _no_order(given: object) -> Invalid:
     """The error, with what the caller may have meant."""
     field, is_descending = _meant(given)
     name = f"-{field}" if is_descending else field
-    hint = f'write "{name}", or {{"{field}": "{"desc" if is_descending else "asc"}"}}, or a list of such'
+    hint = f'write "{name}", or {{"{field}": "{"desc" if is_descending else "asc"}"}}, or a list of these'
     return Invalid("a sort needs a field, and an order of 'asc' or 'desc'", path="sort", hint=hint)
 
 
 def _meant(given: object) -> tuple[str, bool]:
-    """The first text in it that can be a field; descending where something in it sounds so."""
+    """The first text in it that can be a field; descending if something in it suggests that."""
     pairs = [part for pair in given.items() for part in pair] if isinstance(given, Mapping) else [given]
     parts = list(given) if isinstance(given, list | tuple) else pairs
     texts = [word for part in parts if isinstance(part, str) for word in part.replace(":", " ").split()]

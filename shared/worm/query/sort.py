@@ -1,14 +1,14 @@
-"""Order and pages: putting rows in order by column, and cursors that say where a page ended.
+"""Order and pages: sorting rows by column, and cursors that say where a page ended.
 
-Rows are ordered by several fields, stable, rows without a field last in either direction, ties by id. A page needs only
-the first few rows, so `arrange` with a `count` looks for the value that the last of them has and sorts what lies before
-it; rows that have exactly that value compete by the next field. `after` gives the rows that come strictly later than a
+Rows are sorted by several fields, stably; rows without a field come last in either direction, and ties are broken by
+id. A page needs only the first few rows, so `arrange` with a `count` finds the value of the last one and sorts what
+comes before it; rows with exactly that value are compared by the next field. `after` returns the rows strictly after a
 given one, found by its values and not by its position.
 
-A cursor is text that a caller keeps and gives back. It names the place of the last row (its values of the sort fields,
-and its id), not a count of rows: what is inserted or deleted elsewhere makes the next page neither skip nor repeat a
-row. It is bound to the model, the filter and the sort that it came from, so it cannot silently continue another query.
-The check sum finds damage; it is no secret, and a cursor gives no right to read anything.
+A cursor is text that a caller keeps and sends back. It names the place of the last row (its values of the sort fields,
+and its id), not a number of rows: inserting or deleting other rows makes the next page neither skip nor repeat a row.
+It is bound to the model, the filter and the sort that it came from, so it cannot silently continue another query. The
+checksum finds damage; it is not a secret, and a cursor gives no access rights.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Order: TypeAlias = tuple[str, bool]
 """A field, and whether the order is descending."""
 
 _HEAP_SHARE = 8  # a heap pays while it holds at most this part of the rows
-_SAMPLE = 64  # rows of a sample for each that is wanted
+_SAMPLE = 64  # sample rows per wanted row
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a row stands in an order: its values of the sort fields, and its id."""
+    """The place of a row in an order: its values of the sort fields, and its id."""
 
     values: tuple[JsonValue | Missing, ...]
     id: str
@@ -49,7 +49,7 @@ def place_of(columns: Columns, position: int, orders: Sequence[Order]) -> Place:
 def arrange(
     columns: Columns, positions: Sequence[int], orders: Sequence[Order], count: int | None = None
 ) -> Sequence[int]:
-    """The positions (given ascending) in order; with `count`, the first so many of them."""
+    """The positions (given ascending) in order; with `count`, only the first ones."""
     by_id = columns.in_id_order(positions)
     if count is None:
         return _sorted(columns, by_id, orders)
@@ -60,7 +60,7 @@ def _sorted(columns: Columns, positions: Sequence[int], orders: Sequence[Order])
     for field, descending in reversed(orders):
         column = columns.column(field)
         present = column.present(positions)
-        keys = cast("list[int]", column.sort_keys)  # of whatever type: one column's can be compared
+        keys = cast("list[int]", column.sort_keys)  # of any type: those of one column can be compared
         ordered = sorted(present, key=keys.__getitem__, reverse=descending)
         positions = ordered if len(ordered) == len(positions) else ordered + _absent(column, positions)
     return positions
@@ -87,8 +87,8 @@ def _first(columns: Columns, positions: Sequence[int], orders: Sequence[Order], 
 
 
 def _near(column: Column, present: Sequence[int], descending: bool, count: int) -> Sequence[int]:
-    """Those of the positions that may be among the first `count`: none of them comes after the last of the first so
-    many of a sample. One quick pass, after which there is little left to look at."""
+    """The positions that may be among the first `count`: none comes after the last of the first ones in a sample. One
+    fast pass, after which little is left."""
     keys = cast("list[int]", column.sort_keys)
     bound = _last_key(column, present[:: max(1, len(present) // (count * _SAMPLE))], descending, count)
     if descending:
@@ -97,7 +97,7 @@ def _near(column: Column, present: Sequence[int], descending: bool, count: int) 
 
 
 def _last_key(column: Column, present: Sequence[int], descending: bool, count: int) -> object:
-    """The key of the row that comes at `count`; the keys of one column can be compared with each other."""
+    """The key of the row at position `count`; the keys of one column can be compared with each other."""
     keys = cast("Iterator[int]", map(column.sort_keys.__getitem__, present))
     return (heapq.nlargest if descending else heapq.nsmallest)(count, keys)[-1]
 
@@ -114,7 +114,7 @@ def _split(column: Column, present: Sequence[int], descending: bool, key: object
 
 
 def after(columns: Columns, positions: Sequence[int], orders: Sequence[Order], place: Place) -> Sequence[int]:
-    """Those of the positions (ascending) that come after the place in this order, ascending too."""
+    """The positions (ascending) that come after the place in this order, also ascending."""
     if not orders:
         ids = columns.ids
         return [at for at in positions if ids[at] > place.id]
@@ -143,7 +143,7 @@ def _later(
 
 VERSION = 1
 _SUM_BYTES = 8
-_HINT = "give back the cursor of the page before unchanged, or leave it out to start at the first page"
+_HINT = "send the cursor of the previous page unchanged, or leave it out to start at the first page"
 
 
 def encode_cursor(model: str, filter: Filter, orders: Sequence[Order], place: Place) -> str:
@@ -156,7 +156,9 @@ def decode_cursor(cursor: str, model: str, filter: Filter, orders: Sequence[Orde
     """The place that the cursor names; `Invalid` unless it is a cursor of this model, filter and sort."""
     version, binding, values, entity_id = _parts(cursor)
     if version != VERSION:
-        raise Invalid(f"cursor version {shown(version)}; this code reads version {VERSION}", path="cursor", hint=_HINT)
+        raise Invalid(
+            f"the cursor has version {shown(version)}, but this code reads version {VERSION}", path="cursor", hint=_HINT
+        )
     if binding != _binding(model, filter, orders):
         hint = "a cursor continues a query of the same model, filter, sort and moment; leave it out to start a new one"
         raise Invalid("the cursor belongs to another query", path="cursor", hint=hint)
@@ -191,7 +193,7 @@ def _parts(cursor: object) -> list[JsonValue]:
 
 
 def _damaged() -> Invalid:
-    return Invalid("this is not a cursor, or a damaged one", path="cursor", hint=_HINT)
+    return Invalid("this is not a cursor, or it is damaged", path="cursor", hint=_HINT)
 
 
 def _binding(model: str, filter: Filter, orders: Sequence[Order]) -> str:

@@ -1,12 +1,11 @@
-"""A table in batches, for what does not fit into memory: partition by partition, or documents chunk by chunk.
+"""Reads a table in batches, for results that do not fit into memory: partition by partition, or documents in chunks.
 
-- Where the filter names few ids or values of a unique index, and where the manifest cannot answer but an index can,
-  the documents that they name are read.
-- Else the rows of the table, partition by partition; else all documents.
-- A row that lacks something that is asked for, because it is too large for the table, is read from its document.
-Batches are in the order of ids, except that documents which the session wrote and which the table does not know yet
-come last, read again. If a file of the table turns out to be gone or damaged on the way, the rest is read from the
-documents."""
+- If the filter names few ids or values of a unique index, or if only an index can answer, the documents that they name
+  are read.
+- Otherwise the rows of the table are read, partition by partition; otherwise all documents.
+- A row that lacks a requested value, because it is too large for the table, is read from its document.
+Batches are in the order of ids, except that own writes that the table lacks come last, and are read again. If a table
+file turns out to be missing or damaged, the rest is read from the documents."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ _Group = tuple[list[Row], dict[str, DocumentVersion]]
 
 
 class Stream:
-    """One pass over the rows that match a request without sort and page, as of now. `plan` says how it goes."""
+    """One pass over the rows that match a request without sort and page, as of now. `plan` says how."""
 
     def __init__(
         self,
@@ -58,7 +57,7 @@ class Stream:
             self._check_cost(search)
 
     def _check_cost(self, search: Search) -> None:
-        """Refused where it would take more requests than it may (`budget.py`)."""
+        """Refused if it would take more requests than allowed (`budget.py`)."""
         most = ALLOWED.get()
         needed = self.plan.estimate.total if self._view is None or search.view is None else search.view.requests
         if most is not None and needed > most and self.plan.assumed is None:
@@ -79,7 +78,7 @@ class Stream:
             yield self._answer(waiting, versions)
 
     def _answer(self, rows: list[Row], waiting: dict[str, DocumentVersion]) -> Answer:
-        """These rows, and their versions of those that wait."""
+        """These rows, and their versions among those that wait."""
         ids = [str(row["id"]) for row in rows]
         versions = {one: waiting.pop(one) for one in ids if one in waiting}
         return Answer(Page(given_rows(self._needs, rows)), self.plan, versions, self._needs.request.is_whole)
@@ -96,16 +95,16 @@ class Stream:
                 yield from self._of_table(batch, size)
                 last = max(batch.rows, default=last)
                 seen.update(batch.rows if self._compares else ())
-            if self._compares:  # what the table does not have any more may have been there
+            if self._compares:  # rows that the table no longer has may have existed
                 rest = {one for one in live_ids(self._collection, self._states) if one not in seen}
-        except Corrupt:  # the documents have everything; `worm verify` speaks of the damage
+        except Corrupt:  # the documents have everything; `worm verify` reports the damage
             rest = {one for one in live_ids(self._collection, self._states) if one > last}
         now = self._collection.clock.monotonic()
         written = {one for one, own in self._own.items() if own.document is not None or is_doubtful(own, now)}
         yield from self._documents(sorted(rest | written), size)
 
     def _of_table(self, batch: RowBatch, size: int) -> Iterator[_Group]:
-        """Where rows lack something that is asked for, the documents are read in their place, `size` rows at a time."""
+        """If rows lack a requested value, their documents are read instead, `size` rows at a time."""
         rows = list(self._known(batch.rows))
         wanting = {str(row["id"]) for row in rows if self._is_short(row)}
         if self._compares:
@@ -121,7 +120,7 @@ class Stream:
         return self._needs.is_short(row) or any(is_cut(row, field) for field in self._needs.filter.fields)
 
     def _locked(self, view: TableView) -> Iterator[RowBatch]:
-        """The table is asked under the lock, batch by batch."""
+        """The table is read under the lock, batch by batch."""
         batches = view.batches()
         while True:
             with self._lock:
@@ -131,7 +130,7 @@ class Stream:
             yield batch
 
     def _known(self, batch: Mapping[str, Row]) -> Iterator[Row]:
-        """Rows of the table that are as new as what the session wrote; the table then knows those writes."""
+        """Rows of the table that are as new as own writes; the table then has those writes."""
         for entity_id, row in batch.items():
             own = self._own.get(entity_id)
             if own is not None and own.is_in(row):

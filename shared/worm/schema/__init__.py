@@ -1,4 +1,4 @@
-"""schema.json: what models there are, where their documents lie and what is kept about them.
+"""schema.json: the models, where their documents are, and what is kept about them.
 
 Uses the codec room for strict JSON; imports nothing that talks to storage.
 """

@@ -1,12 +1,12 @@
 """schema.json as typed, immutable values: `Schema`, `ModelDef` and their parts, with the defaults of the format.
 
 Wire names are camelCase, Python names snake_case. A model's path, `#folder/#folder/@collection/(id:type)`, says where
-its documents are: zero or more folders, one collection, and a typed id; without the id the model is a *singleton*, one
-document.
+its documents are: zero or more folders, one collection, and a typed id. Without the id the model is a *singleton* with
+one document.
 
-`load_schema` is the way in: JSON text, file or dict to a checked `Schema`, with every mistake listed at once. Each
-definition is checked by itself first; then the rules that hold between definitions: places do not overlap, and names
-point at something that exists.
+`load_schema` is the entry point: it turns JSON text, a file or a dict into a checked `Schema`, and lists all mistakes
+at once. Each definition is checked first; then the rules between definitions: places do not overlap, and names point at
+something that exists.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from worm.schema.members import (
 from worm.values import dataclass
 from worm.version import DOCS_URL
 
-DIRECTORY_BYTES_MAX = 400  # with the longest id, file and system names a whole key stays under S3's 1,024 bytes
+DIRECTORY_BYTES_MAX = 400  # with the longest id, file and system names, a key stays under S3's 1,024 bytes
 VERSIONS: tuple[Literal["1.0"], ...] = ("1.0",)
 LOG_FOLDER = "db"  # `db/` holds the commit logs
 
@@ -131,10 +131,10 @@ IndexType = Literal["standard", "multiValue"]
 TIME_FIELDS = ("createdAt", "updatedAt")
 SYSTEM_FIELDS = frozenset(("id", *TIME_FIELDS))
 EVERYTHING_ELSE = "."
-"""Among the fields of a manifest: rows hold all other fields of their documents too. No field of a schema has a dot in
-its own name."""
+"""A mark among the fields of a manifest: rows also have all other fields of their documents. No field of a schema has a
+dot in its own name."""
 FIELD_BYTES_MAX, ROW_BYTES_MAX = 1 << 20, 4 << 20
-"""No schema may let a row have more: partitions and change sets are cut between rows."""
+"""The maximum size of a row in any schema: partitions and change sets are cut between rows."""
 
 _DURATION = re.compile(r"([1-9]\d{0,5})([smhdw])", re.ASCII)
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -143,7 +143,7 @@ _SPACE_BYTES_MAX = 100
 
 
 def duration_seconds(text: str) -> int:
-    """`30d` in seconds; `ValueError` for a text that is no duration."""
+    """`30d` in seconds; `ValueError` for text that is not a duration."""
     match = _DURATION.fullmatch(text)
     if match is None:
         raise ValueError("must be a number and a unit s, m, h, d or w, such as 30d")
@@ -181,9 +181,9 @@ class SnapshotsDef(Definition):
 
 
 class ManifestDef(Definition):
-    """The collection's table. `fields` None means all fields of the schema and, with `extra`, all others that documents
-    have. What is larger than `max_field_bytes` of canonical JSON stays out of the rows, and so does what makes a row
-    larger than `max_row_bytes`."""
+    """The collection's table. `fields` None means all fields of the schema and, with `extra`, all others of the
+    documents. Values larger than `max_field_bytes` of canonical JSON are left out of the rows, and so are values that
+    make a row larger than `max_row_bytes`."""
 
     enabled: bool = member(boolean, default=False)
     fields: list[str] | None = member(nullable(list_of(text())), default=None)
@@ -204,7 +204,7 @@ class IndexDef(Definition):
 
 
 class StorageDef(Definition):
-    """Where oplog, snapshots and trash lie; the three overrides take precedence over `layout`."""
+    """Where oplog, snapshots and trash are; the three overrides take precedence over `layout`."""
 
     layout: Layout = member(choice(LAYOUTS), default="root")
     oplog: Layout | None = member(nullable(choice(LAYOUTS)), default=None)
@@ -246,7 +246,7 @@ class ModelDef(Definition):
         return str(self.__dict__.get(_NAME, ""))
 
     def called(self, name: str) -> None:
-        """What the schema that it is in calls it."""
+        """Its name in the schema."""
         self.__dict__[_NAME] = name
 
     def _compared(self) -> tuple[object, ...]:
@@ -271,8 +271,8 @@ class ModelDef(Definition):
 
     @property
     def archive_seconds(self) -> int | None:
-        """How long an entity must be silent for its old entries to be archived; None: nothing is to be archived. With
-        `never` there may be archives of an earlier time, so readers and writers look for them all the same."""
+        """How long an entity must be unchanged before its old entries are archived; None: nothing is archived. With
+        `never` there may still be older archives, so readers and writers look for them."""
         return None if self.archive_after in (None, "never") else duration_seconds(self.archive_after or "")
 
     @property
@@ -282,7 +282,7 @@ class ModelDef(Definition):
 
     @property
     def folds_manifest(self) -> bool:
-        """Do folds keep the manifest? Without `autoUpdate` only a build makes it."""
+        """Do folds maintain the manifest? Without `autoUpdate` only a build writes it."""
         return self.keeps_manifest and self.manifest.auto_update
 
     @cached_property
@@ -297,13 +297,13 @@ class ModelDef(Definition):
 
     @property
     def keeps_whole_rows(self) -> bool:
-        """Does a row of the manifest hold everything that its document does?"""
+        """Does a row of the manifest have everything that its document has?"""
         return self.keeps_manifest and self.manifest.fields is None and self.manifest.extra
 
     @cached_property
     def row_form(self) -> tuple[str, ...]:
-        """What tells how rows are made: their named fields, then `EVERYTHING_ELSE` where rows are whole documents, then
-        the limits."""
+        """Describes how rows are made: their named fields, then `EVERYTHING_ELSE` if rows are whole documents, then the
+        limits."""
         limits = f".cut {self.manifest.max_field_bytes}/{self.manifest.max_row_bytes}"
         return (*self._table_fields, *((EVERYTHING_ELSE,) if self.keeps_whole_rows else ()), limits)
 
@@ -318,11 +318,11 @@ class ModelDef(Definition):
         return compile_object(self.fields, strict=self.strict, always=SYSTEM_FIELDS)
 
     def __getstate__(self) -> dict[str, object]:
-        """Without the compiled check, which is made again."""
+        """Without the compiled check, which is recompiled."""
         return {name: value for name, value in self.__dict__.items() if name != "_check"}
 
     def validate_document(self, document: JsonValue, *, id: str | None = None) -> list[Problem]:
-        """Every rule the document breaks. `id` is the one of its key, which a field `id` must equal."""
+        """Every rule the document breaks. `id` is the id of its key; a field `id` must equal it."""
         problems: list[Problem] = []
         self._check(document, "", problems)
         if isinstance(document, dict) and id is not None and "id" in document:
@@ -344,8 +344,8 @@ class ModelDef(Definition):
         key: str | None = None,
         before: Callable[[], JsonValue] | None = None,
     ) -> None:
-        """Raise `Invalid` listing every rule the document breaks. Rules that the document before it broke already do
-        not count: it was valid when it was written, and a change of something else must stay possible."""
+        """Raise `Invalid` listing every rule that the document breaks. Rules that its predecessor already broke do not
+        count: it was valid when it was written, and other changes must stay possible."""
         problems = self.validate_document(document, id=id)
         if problems and before is not None and isinstance(old := before(), dict):
             known = self.validate_document(old, id=id)
@@ -388,19 +388,19 @@ class Schema(Definition):
         given: object = name
         found = self.models.get(given) if isinstance(given, str) else None
         if found is None:
-            raise NotFound(f"no model {shown(name)} in the schema; known: {', '.join(self.models) or 'none'}")
+            raise NotFound(f"the schema has no model {shown(name)}; known: {', '.join(self.models) or 'none'}")
         return found
 
     def to_json(self) -> bytes:
         """Stable bytes of the definitions as written: `load_schema(schema.to_json()) == schema`.
 
-        Models and fields keep their order, which is the order of a table's columns; everything else has one form.
+        Models and fields keep their order, which is the order of a table's columns; everything else is normalized.
         """
         return dumps_document(self.shape())
 
 
 def find_field(fields: Mapping[str, FieldDef], dotted: str) -> tuple[bool, FieldDef | None]:
-    """Whether a (dotted) name is allowed by the definitions, and its definition where it is declared."""
+    """Is a (dotted) name allowed by the definitions? With its definition, if it is declared."""
     if dotted in SYSTEM_FIELDS and dotted not in fields:
         return True, None
     head, *rest = dotted.split(".")
@@ -415,13 +415,13 @@ def find_field(fields: Mapping[str, FieldDef], dotted: str) -> tuple[bool, Field
 
 
 def undeclared_notes(model: ModelDef, names: Iterable[str]) -> list[str]:
-    """What to tell somebody who asks for fields that the schema does not declare: they may be mistyped."""
+    """Notes about fields that the schema does not declare: they may be typos."""
     return [f"the schema of {model.name} declares no field {name!r}" for name in undeclared_fields(model, names)]
 
 
 def undeclared_fields(model: ModelDef, names: Iterable[str]) -> list[str]:
-    """Those of the (dotted) names that the schema does not declare. `Invalid` where the model is strict and no document
-    can have one: it is mistyped. Objects inside a document are not strict, and filters look through arrays."""
+    """The (dotted) names that the schema does not declare. `Invalid` if the model is strict, so that no document can
+    have one: it is a typo. Objects inside a document are not strict, and filters look through arrays."""
     unknown = [name for name in dict.fromkeys(names) if not find_field(model.fields, name)[0]]
     for name in unknown if model.strict else ():
         if not _is_possible(model.fields, name):
@@ -431,7 +431,7 @@ def undeclared_fields(model: ModelDef, names: Iterable[str]) -> list[str]:
 
 
 def _is_possible(fields: Mapping[str, FieldDef], dotted: str) -> bool:
-    """Can a document of a strict model with these fields have something there?"""
+    """Can a document of a strict model with these fields have a value there?"""
     head, *rest = dotted.split(".")
     field = fields.get(head)
     if field is None:
@@ -487,11 +487,11 @@ def checked_schema(given: object) -> Schema:
 
 
 def load_pushed(body: bytes, key: str) -> Schema:
-    """The schema that was pushed to a place; `Corrupt`, naming the key, where what is there is none."""
+    """The schema that was pushed to a location; `Corrupt`, with the key, if the object there is not a schema."""
     try:
         return load_schema(body)
     except Invalid as error:
-        hint = "push a good one with `worm push --force`"
+        hint = "push a valid one with `worm push --force`"
         raise Corrupt(f"the pushed schema is not valid: {error.message}", key=key, hint=hint) from error
 
 
@@ -503,7 +503,9 @@ def _read(source: Mapping[str, object] | bytes | str | Path) -> JsonValue:
         try:
             body = path.read_bytes()
         except FileNotFoundError as error:
-            raise NotFound(f"no schema file {path}", hint="`worm import` makes one from existing documents") from error
+            raise NotFound(
+                f"the schema file {path} does not exist", hint="`worm import` creates one from existing documents"
+            ) from error
         except OSError as error:
             raise Invalid(f"cannot read schema file {path}: {error.strerror}") from error
         except ValueError as error:  # no name of a file: a NUL, a lone surrogate
@@ -513,15 +515,15 @@ def _read(source: Mapping[str, object] | bytes | str | Path) -> JsonValue:
         except Invalid as error:
             raise Invalid(f"{path}: {error.message}", hint=error.hint) from error
     if not isinstance(source, Mapping):
-        raise Invalid(f"a schema is an object, its JSON, or the path of a file, not {type(source).__name__}")
+        raise Invalid(f"a schema must be an object, its JSON, or the path of a file, not {type(source).__name__}")
     return check_json(dict(source))
 
 
 def _well_formed(raw_models: Mapping[str, JsonValue]) -> dict[str, ModelDef]:
-    """The models that can be checked further although another one has a mistake."""
+    """The models that can be checked further, even if another one has a mistake."""
     models: dict[str, ModelDef] = {}
     for name, raw in raw_models.items():
-        problems: list[Problem] = []  # reported by the reading of the whole schema
+        problems: list[Problem] = []  # already reported while reading the whole schema
         model = ModelDef.read(raw, "", problems)
         if not problems:
             models[name] = model
@@ -549,7 +551,9 @@ def cross_check(models: Mapping[str, ModelDef], known: Mapping[str, object]) -> 
             problems += field_problems(field, child_path(fields_path, field_name), known)
         problems += _manifest_problems(model, path)
         if model.archive_after is not None and not model.oplog:
-            problems.append(Problem(f"{path}.archiveAfter", "needs oplog: true, there is nothing to archive without"))
+            problems.append(
+                Problem(f"{path}.archiveAfter", "needs oplog: true; without it there is nothing to archive")
+            )
         problems += _index_problems(model, path)
     return problems + _place_problems(models)
 
@@ -598,7 +602,7 @@ def _place_problems(models: Mapping[str, ModelDef]) -> list[Problem]:
     for name, model in models.items():
         path = f"{child_path('models', name)}.path"
         if model.collection in owner:
-            message = f"collection {model.collection!r} is already the one of model {owner[model.collection]}"
+            message = f"collection {model.collection!r} already belongs to model {owner[model.collection]}"
             problems.append(Problem(path, f"{message}; system directories are named by collection"))
         owner.setdefault(model.collection, name)
         if not model.is_singleton:

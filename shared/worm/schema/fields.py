@@ -1,21 +1,22 @@
 """Fields and ids: their definitions, and the checks compiled from them.
 
-A check is a closure `(value, path, problems)`; a model's checks are built once, since workers run them per document.
+A check is a closure `(value, path, problems)`; a model's checks are compiled once, because workers run them for every
+document.
 
 Rules for fields
-- A field that is not required may be missing or null; a required one must be there and not null.
-- `integer` is a JSON integer: 1, not 1.0. This library keeps the two apart (in diffs, in index keys), so it does not
-  call one the other, unlike JSON Schema. `number` takes both. A boolean is neither.
+- A field that is not required may be missing or null; a required one must be present and not null.
+- `integer` is a JSON integer: 1, not 1.0. Unlike JSON Schema, this library distinguishes the two (in diffs, in index
+  keys). `number` accepts both. A boolean is neither.
 - `datetime` is ISO 8601 extended form: a date, or a date and time with optional fraction and offset.
 - `ref` is the id of another model's document, as a string.
 
 Rules for ids
 - An id is any text in Unicode normal form C without lone surrogates, text direction marks and the control characters
   from U+007F to U+009F. Models with typed ids (`uuid`, `int`, `slug`, `ulid`) allow less.
-- The *segment* of an id is what stands for it in keys; it has at most 200 bytes. An id is its own segment, unless it is
-  one that *needs an escape*: it holds `/`, `%` or a character below U+0020, or starts with a dot (system names do). Of
-  such an id the first character, and every later one that sorts before `0`, are `%XX` of their UTF-8 bytes.
-- One id has one segment and the reverse; a segment with a needless or missing escape is of no id. Escaped ids sort
+- The *segment* of an id represents it in keys; it has at most 200 bytes. An id is its own segment, unless it *needs an
+  escape*: it contains `/`, `%` or a character below U+0020, or starts with a dot (like system names). Then its first
+  character, and every later one that sorts before `0`, are written as `%XX` of their UTF-8 bytes.
+- Every id has exactly one segment; a segment with an unnecessary or missing escape belongs to no id. Escaped ids sort
   among themselves as their segments do, and so do all others: ranges of ids stay ranges of keys (`id_ranges.py`).
 - Names of folders, files, databases and branches (`segment_problem`) are narrower: ASCII letters, digits, `. _ ~ -`.
 """
@@ -50,7 +51,7 @@ from worm.schema.members import (
 IdType = Literal["uuid", "string", "slug", "int", "ulid"]
 ID_TYPES: tuple[IdType, ...] = get_args(IdType)
 SINGLETON_ID = "_"
-"""The id of a singleton's only document, and of no other."""
+"""The id of a singleton's only document. No other document may have it."""
 ID_BYTES_MAX = 200
 INT_ID_MAX = 2**63 - 1
 
@@ -75,7 +76,7 @@ _TYPE_RULES: dict[IdType, str] = {
 
 
 def id_problem(id_type: IdType, text: str) -> str | None:
-    """Why `text` is no id of this type, or None when it is one."""
+    """Why `text` is not an id of this type, or None if it is."""
     problem = _text_problem(text)
     if problem:
         return problem
@@ -88,7 +89,7 @@ def id_problem(id_type: IdType, text: str) -> str | None:
 
 
 def _text_problem(text: str) -> str | None:
-    """Why `text` is no id of whatever type."""
+    """Why `text` is not an id of any type."""
     if _SAFE.fullmatch(text):
         return None
     if not text:
@@ -101,15 +102,15 @@ def _text_problem(text: str) -> str | None:
     size_bytes = len(id_segment(text).encode())
     if size_bytes > ID_BYTES_MAX:
         escaped = " with its escapes" if needs_escape(text) else ""
-        return f"has {size_bytes} bytes{escaped}, more than the {ID_BYTES_MAX} allowed"
+        return f"has {size_bytes} bytes{escaped}, and the limit is {ID_BYTES_MAX}"
     return None
 
 
 def _refusal(character: str) -> str:
     if "\ud800" <= character <= "\udfff":
-        return "holds a lone surrogate"
+        return "contains a lone surrogate"
     kind = "control character" if character <= "\x9f" else "text direction mark"
-    return f"holds the {kind} U+{ord(character):04X}"
+    return f"contains the {kind} U+{ord(character):04X}"
 
 
 def needs_escape(id: str) -> bool:
@@ -117,12 +118,12 @@ def needs_escape(id: str) -> bool:
 
 
 def id_segment(id: str) -> str:
-    """What stands for the id in keys; see above. The id must be one."""
+    """The segment of the id in keys; see above. The id must be valid."""
     return escape_id(id) if needs_escape(id) else id
 
 
 def escape_id(text: str) -> str:
-    """The segment of an id that begins so and needs an escape. Keeps the order of texts."""
+    """The segment prefix for ids that start like this and need an escape. Keeps the order of texts."""
     return _percent(text[:1]) + _ESCAPED_LATER.sub(lambda match: _percent(match[0]), text[1:])
 
 
@@ -131,8 +132,7 @@ def _percent(text: str) -> str:
 
 
 def segment_id(segment: str) -> str | None:
-    """The id that a segment of a key stands for; None where it is no id's (an escape is broken, missing or
-    needless)."""
+    """The id of a segment in a key; None if it belongs to no id (an escape is broken, missing or unnecessary)."""
     if "%" not in segment:
         return None if needs_escape(segment) else segment
     named = unescaped(segment) if segment.startswith("%") else None
@@ -140,7 +140,7 @@ def segment_id(segment: str) -> str | None:
 
 
 def unescaped(segment: str) -> str | None:
-    """What the escapes of the segment say, canonical or not; None where one is broken."""
+    """The segment with its escapes decoded, canonical or not; None if one is broken."""
     if "%" in _ESCAPES.sub("", segment):
         return None
     try:
@@ -150,7 +150,7 @@ def unescaped(segment: str) -> str | None:
 
 
 def segment_problem(text: object) -> str | None:
-    """Why `text` cannot be the name of a folder, a file, a database or a branch, or None when it can."""
+    """Why `text` cannot be the name of a folder, a file, a database or a branch, or None if it can."""
     if not isinstance(text, str):
         return "must be text"
     if _SAFE.fullmatch(text):
@@ -163,7 +163,7 @@ def segment_problem(text: object) -> str | None:
     if odd:
         return f"must not contain {odd}"
     if text.isascii() and len(text) > ID_BYTES_MAX:
-        return f"has {len(text)} bytes, more than the {ID_BYTES_MAX} allowed"
+        return f"has {len(text)} bytes, and the limit is {ID_BYTES_MAX}"
     return "must have only ASCII letters, digits and . _ ~ -"
 
 
@@ -189,7 +189,7 @@ def _shortened(item: FieldDef | None) -> JsonValue:
 
 
 def field_definition(value: JsonValue, path: str, problems: list[Problem]) -> FieldDef:
-    """A field from JSON, also for those that come before the class."""
+    """A field from JSON, for readers that are defined before the class."""
     return FieldDef.read(value, path, problems)
 
 
@@ -211,7 +211,7 @@ class FieldDef(Definition):
 
 
 def field_problems(field: FieldDef, path: str, models: Mapping[str, object]) -> list[Problem]:
-    """Mistakes inside one field definition that its shape alone does not show."""
+    """Mistakes inside one field definition that its shape does not show."""
     problems: list[Problem] = []
     for option, owner in (("items", "array"), ("properties", "object"), ("model", "ref")):
         if getattr(field, option) is not None and field.type != owner:
@@ -224,7 +224,7 @@ def field_problems(field: FieldDef, path: str, models: Mapping[str, object]) -> 
     for at, one in enumerate(field.enum or ()):
         check(one, child_path(child_path(path, "enum"), at), problems)
     if field.enum is not None and not field.enum:
-        problems.append(Problem(child_path(path, "enum"), "must name at least one value"))
+        problems.append(Problem(child_path(path, "enum"), "must have at least one value"))
     if field.default is not None:
         compile_field(field)(field.default, child_path(path, "default"), problems)
     if field.items is not None:
@@ -250,7 +250,7 @@ def compile_field(field: FieldDef) -> Check:
 
 
 def compile_object(fields: Mapping[str, FieldDef], *, strict: bool, always: frozenset[str] = frozenset()) -> Check:
-    """The check of an object: required, types, and with `strict` no field beyond `fields` and `always`."""
+    """The check of an object: required fields, types, and with `strict` no fields except `fields` and `always`."""
     checks = [(name, compile_field(field), field.required) for name, field in fields.items()]
     known = frozenset(fields) | always
 
@@ -336,7 +336,7 @@ def _ref(value: JsonValue, path: str, problems: list[Problem]) -> None:
     else:
         reason = id_problem("string", value)
         if reason:
-            problems.append(Problem(path, f"is no id: {reason}"))
+            problems.append(Problem(path, f"is not an id: {reason}"))
 
 
 _SCALARS: dict[FieldType, Check] = {
@@ -350,7 +350,7 @@ _SCALARS: dict[FieldType, Check] = {
 
 
 def is_datetime(text: str) -> bool:
-    """ISO 8601 extended form with real ranges: no 30 February, no 25 o'clock."""
+    """ISO 8601 extended form with valid ranges: no February 30, no hour 25."""
     if not _DATETIME.fullmatch(text):
         return False
     try:
@@ -365,7 +365,7 @@ _ZONED = re.compile(r"(.*T.*[+-])([\d:]*)", re.ASCII)
 
 
 def is_datetime_start(text: str) -> bool:
-    """Is it a date-time, or can one start so? Told by completing it."""
+    """Is it a date-time, or the start of one? Checked by completing it."""
     zoned = _ZONED.fullmatch(text)
     if zoned:
         return is_datetime(text + "00:00"[len(zoned[2]) :])
@@ -373,7 +373,7 @@ def is_datetime_start(text: str) -> bool:
 
 
 _ID_HINT = 'name the document by its id, such as "acme"'
-_INT_ID_BITS = 53  # what a JavaScript reader of the document can hold exactly
+_INT_ID_BITS = 53  # the largest size that JavaScript can represent exactly
 
 
 def check_id(id_type: IdType | None, id: str) -> str:
@@ -391,7 +391,7 @@ def _check_text(id: object) -> None:
 
 
 def id_text(id_type: IdType | None, value: object) -> str:
-    """The id as text: text, a UUID, and in a model with whole numbers as ids also such a number."""
+    """The id as text: text, a UUID, or an integer in a model with integer ids."""
     if isinstance(value, str):
         return value.value if isinstance(value, StrEnum) else value
     if isinstance(value, UUID):
@@ -403,16 +403,16 @@ def id_text(id_type: IdType | None, value: object) -> str:
 
 
 def typed_problem(id_type: IdType | None, id: str) -> str | None:
-    """Why `id` is no id of this type, or None."""
+    """Why `id` is not an id of this type, or None."""
     if id_type is None:
-        return None if id == SINGLETON_ID else f"must be {SINGLETON_ID!r}, the model has a single document"
+        return None if id == SINGLETON_ID else f"must be {SINGLETON_ID!r}, because the model has a single document"
     if id == SINGLETON_ID:
         return "is reserved for the only document of a singleton"
     return id_problem(id_type, id)
 
 
 def check_safe(id: str) -> str:
-    """Return the id when it can be one whatever its type, or raise `Invalid`."""
+    """Return the id if it is valid for any type, or raise `Invalid`."""
     _check_text(id)
     problem = _text_problem(id)
     if problem:
@@ -421,8 +421,8 @@ def check_safe(id: str) -> str:
 
 
 def id_of(id_type: IdType | None, given: object) -> str:
-    """The id that a caller names, as text: a string, a whole number where ids are `int`, a `UUID` where they are
-    `uuid`. Anything else is `Invalid`."""
+    """The id that a caller passes, as text: a string, an integer if ids are `int`, a `UUID` if they are `uuid`.
+    Anything else is `Invalid`."""
     if isinstance(given, str):
         return check_id(id_type, str.__str__(given))
     if id_type == "int" and isinstance(given, int) and not isinstance(given, bool) and abs(given) <= INT_MAX:
@@ -436,12 +436,12 @@ def id_of(id_type: IdType | None, given: object) -> str:
 
 
 def id_shown(given: object) -> str:
-    """What a caller gave as an id, as results name it, whether or not it can be one."""
+    """What the caller passed as an id, for results, valid or not."""
     return str(given) if isinstance(given, str | UUID) else shown(given)
 
 
 def new_id(id_type: IdType | None, ids: Ids) -> str:
-    """A new random id of the type. ULIDs and ids made from them sort by the time they were made."""
+    """A new random id of the type. ULIDs and ids made from them sort by creation time."""
     if id_type is None:
         return SINGLETON_ID
     if id_type == "uuid":

@@ -1,10 +1,10 @@
-"""The members of a definition: what JSON may have there, its default, and its name on the wire.
+"""The members of a definition: the allowed JSON, the default, and the name on the wire.
 
-A definition is a class with a reader for each member. `read` takes JSON apart and lists every mistake with its path;
-what a class does not declare is a mistake too. Values are immutable; nothing is converted silently.
+A definition is a class with a reader for each member. `read` parses JSON and lists every mistake with its path; an
+undeclared member is a mistake too. Values are immutable; nothing is converted silently.
 
-A module of its own because it knows no member of the format. It uses no library for models: reading a schema is what
-every command and every worker begins with, and importing pydantic takes longer than all the rest of it.
+A separate module, because it knows no member of the format. It does not use a model library: every command and every
+worker starts by reading a schema, and importing pydantic takes longer than all the rest.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Problem:
 
 
 Reader = Callable[[JsonValue, str, list[Problem]], T]
-"""The value that the JSON at this path stands for. With a new problem in the list, what it returns is worth nothing."""
+"""The value of the JSON at this path. If it adds a problem to the list, ignore the returned value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +46,17 @@ class Member:
     write: Callable[[Any], JsonValue] | None
 
     def usual(self) -> object:
-        """The default; nobody shares one that could be changed."""
+        """The default; mutable ones are never shared."""
         return dict(self.default) if isinstance(self.default, dict) else self.default
 
 
 def needed(read: Reader[T]) -> T:
-    """A member that must be there."""
+    """A required member."""
     return cast(T, Member(read, _REQUIRED, "", None))
 
 
 def member(read: Reader[T], *, default: T, write: Callable[[T], JsonValue] | None = None) -> T:
-    """A member that may be missing. `write` makes its JSON where that is not the usual one."""
+    """An optional member. `write` produces its JSON if that is not the usual one."""
     return cast(T, Member(read, default, "", write))
 
 
@@ -73,10 +73,10 @@ class Definition:
         cls.members = {name: Member(one.read, one.default, to_camel(name), one.write) for name, one in declared.items()}
         cls._by_alias = {one.alias: name for name, one in cls.members.items()}
         for name in declared:
-            delattr(cls, name)  # values are those of instances
+            delattr(cls, name)  # values belong to instances
 
     def __init__(self, **values: object) -> None:
-        """By Python names; types are for the type checker to hold. `read` is for what comes from outside."""
+        """By Python names; the type checker ensures the types. Use `read` for input from outside."""
         if not self.members.keys() >= values.keys():
             raise TypeError(f"{type(self).__name__} has no {', '.join(values.keys() - self.members.keys())}")
         found = {name: values[name] if name in values else one.usual() for name, one in self.members.items()}
@@ -87,7 +87,7 @@ class Definition:
 
     @classmethod
     def read(cls, raw: JsonValue, path: str, problems: list[Problem]) -> Self:
-        """From JSON; every mistake is added to the problems, and the value is worth nothing then."""
+        """From JSON. Every mistake is added to the problems; then the value is meaningless."""
         if not isinstance(raw, dict):
             problems.append(Problem(path or "$", f"must be an object, not {type_name(raw)}"))
             return cls.__new__(cls)
@@ -102,7 +102,7 @@ class Definition:
 
     @classmethod
     def of(cls, raw: JsonValue) -> Self:
-        """From JSON by itself; `Invalid` lists every mistake."""
+        """From JSON; `Invalid` lists every mistake."""
         problems: list[Problem] = []
         read = cls.read(raw, "", problems)
         if problems:
@@ -111,11 +111,11 @@ class Definition:
 
     @property
     def given(self) -> frozenset[str]:
-        """The members that were said, by their Python names; all others have their defaults."""
+        """The members that were set, by their Python names; all others have their defaults."""
         return self._given
 
     def shape(self, *, is_complete: bool = False, leave_out: Collection[str] = ()) -> JsonObject:
-        """As JSON: what was said, or with `is_complete` the defaults too."""
+        """As JSON: the members that were set, or with `is_complete` the defaults too."""
         names = self.members if is_complete else [name for name in self.members if name in self._given]
         return {
             self.members[name].alias: self._written(name, is_complete=is_complete)
@@ -128,7 +128,7 @@ class Definition:
         return write(value) if write is not None else _json(value, is_complete=is_complete)
 
     def changed(self, **changes: object) -> Self:
-        """The same with other values."""
+        """A copy with other values."""
         return type(self)(**{**{name: getattr(self, name) for name in self._given}, **changes})
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
@@ -154,7 +154,7 @@ class Definition:
 
 
 def invalid(what: str, problems: list[Problem], *, key: str | None = None) -> Invalid:
-    """One error for all problems: a single one has its path in front, several are listed."""
+    """One error for all problems: a single one is prefixed by its path, several are listed."""
     if len(problems) == 1:
         error = Invalid(problems[0].message, path=problems[0].path or "$", key=key)
     else:
@@ -196,7 +196,7 @@ def boolean(value: JsonValue, path: str, problems: list[Problem]) -> bool:
 
 
 def text(check: Callable[[str], object] | None = None) -> Reader[str]:
-    """A string; `check` raises `ValueError` with what is wrong with it."""
+    """A string; `check` raises `ValueError` with the reason if it is wrong."""
 
     def read(value: JsonValue, path: str, problems: list[Problem]) -> str:
         if not isinstance(value, str):
@@ -266,7 +266,7 @@ def dict_of(read: Reader[T]) -> Reader[dict[str, T]]:
 
 
 def json_value(value: JsonValue, path: str, problems: list[Problem]) -> JsonValue:
-    """Whatever JSON; a copy, so that nobody changes a definition from outside."""
+    """Any JSON; a copy, so that a definition cannot be changed from outside."""
     if isinstance(value, dict):
         return {name: json_value(one, path, problems) for name, one in value.items()}
     return [json_value(one, path, problems) for one in value] if isinstance(value, list) else value

@@ -1,1 +1,1 @@
-"""The verbs of programs; `worm.model` is where to import from."""
+"""The verbs. Import from `worm.model`."""

@@ -1,9 +1,9 @@
-"""What every verb needs: checked ids, access modes, one conditional write, one read, and the maintenance after a write.
+"""Shared by all verbs: checked ids, access modes, one conditional write, one read, and the maintenance after a write.
 
-After a write, the same is done that the deployed workers do after the event: reconcile, then fold; any number of
-entities at once, so a bulk is folded once. With `maintenance="background"` the fold is left to the session's folder
-(`folding.py`). When one of them fails the document is stored all the same, and the error says so; the next save, sweep
-or `worm repair` makes it good.
+After a write, the session does the same as the deployed workers do after the event: reconcile, then fold. It does so
+for any number of entities at once, so a bulk is folded once. With `maintenance="background"` the session's folder does
+the fold (`folding.py`). If one of these steps fails, the document is stored anyway, and the error says so; the next
+save, sweep or `worm repair` catches up.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ if TYPE_CHECKING:
 RECONCILE_ATTEMPTS = 5
 AHEAD_MAX = 100
 DELETED = Hint(
-    "insert() creates it again, restore() brings it back",
-    "`worm put` creates it again, `worm trash restore` brings it back",
-    "POST creates it again, POST /v1/trash/{model}/{id}/restore brings it back",
+    "insert() creates it again, restore() restores it from trash",
+    "`worm put` creates it again, `worm trash restore` restores it from trash",
+    "POST creates it again, POST /v1/trash/{model}/{id}/restore restores it from trash",
 )
 REPLACEABLE = Hint("replace() or upsert() replaces it", "`worm put` replaces it", "PUT with If-Match: * replaces it")
 RECORDED_BEFORE = Hint(
-    "replace() or upsert() replaces it, get_history() has its last valid state",
-    "`worm put` replaces it, `worm history` shows its last valid state",
-    "PUT with If-Match: * replaces it, GET …/{id}/history shows its last valid state",
+    "replace() or upsert() replaces it; get_history() has its last valid state",
+    "`worm put` replaces it; `worm history` shows its last valid state",
+    "PUT with If-Match: * replaces it; GET …/{id}/history shows its last valid state",
 )
 IN_TRASH = Hint(
     "if it was deleted, it may be in trash: list_trashed(), restore()",
@@ -76,9 +76,9 @@ __all__ = ["Access", "D", "Result", "Seen", "Touched", "check_time", "missing"]
 
 @dataclass(frozen=True, slots=True)
 class Result(Generic[D]):
-    """What became of one item: `document` is the one saved, found or deleted (None: there was none), `error` why not.
-    Both: it is done, but history and table are behind. `created`: it was not there before. `unchanged`: it was there
-    already, and nothing was written.
+    """The outcome of one item: `document` is the one that was saved, found or deleted (None: there was none), `error`
+    is why it failed. If both are set, the write is stored, but history and table are behind. `created`: it is new.
+    `unchanged`: it was already stored, and nothing was written.
 
     Examples:
         >>> result = customers.insert_many([Customer(id="acme", name="Acme")])[0]
@@ -107,7 +107,7 @@ class Result(Generic[D]):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The version that a write replaces, with its document where that is at hand."""
+    """The version that a write replaces, with its document if that is known."""
 
     etag: str
     document: Document | None = None
@@ -117,8 +117,8 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """What recording a write needs to know, looked up while the write was on its way: what is recorded so far, and all
-    versions (None: too many, or it could not be told)."""
+    """What recording a write needs to know, looked up while the write was in flight: the recorded state, and all
+    versions (None: too many, or unknown)."""
 
     hint: Head | None = None
     listed: Sequence[Version] | None = None
@@ -126,8 +126,8 @@ class Ahead:
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """An entity that this session wrote: the version it was written over, as which version it is stored (with these
-    bytes), who deleted which version, and why a value that it had could not be freed."""
+    """An entity that this session wrote: the version it replaced, the version it is stored as (with these bytes), who
+    deleted which version, and why one of its old unique values could not be freed."""
 
     id: str
     parent: Seen | None = None
@@ -137,13 +137,13 @@ class Touched:
     body: bytes | None = None
     is_new: bool = False
     metadata: Mapping[str, str] | None = None
-    """What was sent with the bytes, where this session itself stored the object."""
+    """The metadata sent with the bytes, if this session stored the object."""
     ahead: Future[Ahead] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A checked document whose unique values are reserved: all that is left is the conditional write."""
+    """A checked document whose unique values are reserved: only the conditional write is left."""
 
     id: str
     document: Document
@@ -155,8 +155,8 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Unfolded:
-    """A change that the table is to learn: what is recorded of it, or (None: a model without oplog) what its document
-    says then; and the number of the session's write, if it was one."""
+    """A change for the table: what is recorded of it, or (None: a model without oplog) what its document says; and the
+    number of the session's write, if it was one."""
 
     id: str
     change: Change | None
@@ -164,7 +164,7 @@ class Unfolded:
 
 
 def is_older(one: Unfolded, other: Unfolded) -> bool:
-    """Whether the other was recorded after this one."""
+    """Was the other one recorded after this one?"""
     mine, its = one.change, other.change
     if mine is None or its is None or mine.head is None or its.head is None:
         return False
@@ -172,8 +172,8 @@ def is_older(one: Unfolded, other: Unfolded) -> bool:
 
 
 class Access(Generic[D]):
-    """What all verbs of `Model` share. `logged` is there for a model in a space; `_shape` makes of documents what the
-    caller works with: dicts, or objects of a class."""
+    """Shared by all verbs of `Model`. A model in a space has `logged`. `_shape` turns documents into what the caller
+    works with: dicts, or objects of a class."""
 
     def __init__(self, session: Session, name: str, shape: Shape[D]) -> None:
         self.table = session.table(name)
@@ -181,7 +181,9 @@ class Access(Generic[D]):
         self._shape = shape
         self._collection = collection = self._seen_collection(self.table.collection)
         self._memory = Memory(session.clock, collection.definition)
-        self._tables = session.table_lock(name)  # also of other models on it, such as those of tasks of a Spark job
+        self._tables = session.table_lock(
+            name
+        )  # shared with other models on the same table, such as tasks of a Spark job
         self._heads = RecordedHeads()
         self._backlog = session.folder.new_backlog(self._fold, is_older)
         self._claiming = Claiming(collection, self._ids_with, self._memory.forget)
@@ -195,7 +197,7 @@ class Access(Generic[D]):
         return collection
 
     def _open_log(self, space: str) -> SpaceModel:
-        from worm.bridge.commits import SpaceModel  # here, because most models are in no space
+        from worm.bridge.commits import SpaceModel  # imported here, because most models are not in a space
 
         return SpaceModel(self._collection, self._memory, self._claiming, partial(self._session.space, space))
 
@@ -211,12 +213,12 @@ class Access(Generic[D]):
     # Checks
 
     def _checked(self, entity_id: object) -> str:
-        """The id as text; `Invalid` for what can be none."""
+        """The id as text; `Invalid` for a value that cannot be an id."""
         return id_of(self._collection.definition.id_type, entity_id)
 
     def _begin_write(self, *, creates: bool = False) -> None:
-        """Refuse what the access mode forbids, and a store that cannot keep our promises. `creates`: the verb only ever
-        adds a document where there is none."""
+        """Refuse what the access mode forbids, and a store that cannot keep our guarantees. `creates`: the verb only
+        creates documents."""
         if self.mode == "readonly":
             raise Invalid(f"{self.name} is read-only")
         if self.mode == "append" and not creates:
@@ -226,7 +228,7 @@ class Access(Generic[D]):
             self._session.folder.note.leave(self.name)
 
     def check_removing(self) -> None:
-        """`Invalid` when the access mode forbids to remove documents."""
+        """`Invalid` when the access mode forbids removing documents."""
         self._begin_write()
 
     def _append_only(self, key: str | None = None) -> Invalid:
@@ -256,10 +258,10 @@ class Access(Generic[D]):
         holders: Holders | None = None,
         accepted: Document | None = None,
     ) -> Touched:
-        """One conditional write: over `parent`, or where nothing is. Remembers it; `Conflict` when it lost.
+        """One conditional write: over `parent`, or where nothing is stored. Remembers it; `Conflict` if it lost.
 
-        Unique values that the document gets are claimed before, those that it had are freed after; `UniqueViolation`
-        when one is taken. `accepted`: a document that was valid when it was written, whose mistakes it may keep.
+        New unique values are claimed before the write, old ones are freed after it; `UniqueViolation` if one is taken.
+        `accepted`: a document that was valid when it was written; its mistakes may stay.
         """
         old = accepted if parent is None else parent.document
         body = self._encoded(entity_id, document, old)
@@ -288,7 +290,7 @@ class Access(Generic[D]):
         note: JsonObject | None,
         op: str | None = None,
     ) -> Put:
-        """The write of a document: over `parent`, or where nothing is."""
+        """The write of a document: over `parent`, or where nothing is stored."""
         metadata = write_metadata(
             actor=actor,
             parent=None if parent is None else parent.etag,
@@ -308,7 +310,7 @@ class Access(Generic[D]):
         return Prepared(entity_id, document, parent, put, before, reservation)
 
     def _writing(self, ids: Iterable[str]) -> None:
-        """These may be stored soon, and an interrupt may keep their history from following."""
+        """These may be stored soon, and an interrupt may prevent their history from being written."""
         if self._session.settings.maintenance == "background":
             self._session.folder.note.writing(self.name, ids)
 
@@ -317,7 +319,7 @@ class Access(Generic[D]):
         self._session.folder.note.followed(self.name, ids)
 
     def _won(self, prepared: Prepared, outcome: Won | Lost | Gone | WormError) -> Won:
-        """`Conflict`, or what went wrong, if the write was not the one that counts."""
+        """`Conflict`, or the error, if another write won."""
         if isinstance(outcome, WormError):
             raise outcome
         if not isinstance(outcome, Won):
@@ -325,20 +327,20 @@ class Access(Generic[D]):
         return outcome
 
     def _completed(self, prepared: Prepared, won: Won, ahead: Future[Ahead] | None = None) -> Touched:
-        """The document is stored. `UniqueViolation`, and it is undone, if a claim was lost meanwhile."""
+        """The document is stored. `UniqueViolation`, and the write is undone, if a claim was lost in the meantime."""
         version, is_new = DocumentVersion(won.etag, won.version_id), prepared.parent is None
         written = loads_own(prepared.put.body, prepared.put.key)  # the caller may go on changing the document
         self._memory.wrote(prepared.id, written, prepared.before, version)
         self._claiming.confirm(prepared.reservation, won, prepared.before, is_new=is_new)
         unfreed = self._claiming.free(prepared.reservation)
         if won.in_doubt:
-            ahead = None  # it took several attempts; what happened meanwhile is not in the listing
+            ahead = None  # after several attempts the listing may be out of date
         put, parent = prepared.put, prepared.parent
         return Touched(prepared.id, parent, None, unfreed, version, put.body, is_new, put.metadata, ahead)
 
     def _look_ahead(self, entity_id: str, *, is_new: bool) -> Future[Ahead] | None:
-        """Have looked up, during a write that takes its time, what recording it will need. Not for `inline`, which
-        records exactly what is there after the write."""
+        """During a slow write, look up what recording it will need. Not for `inline`, which records exactly what is
+        there after the write."""
         is_wanted = self._session.settings.maintenance == "background" and self._collection.definition.oplog
         if not is_wanted or not is_remote(self._session.store):
             return None
@@ -370,19 +372,19 @@ class Access(Generic[D]):
         return note_of_write(merged)
 
     def _encoded(self, entity_id: str, document: Document, before: Document | None = None) -> bytes:
-        """The bytes of a document that may be stored; else `Invalid`. It may keep mistakes of the one before it."""
+        """The bytes of a document that may be stored; else `Invalid`. Mistakes of its predecessor may stay."""
         check_json(document)
         self._collection.definition.check_document(document, id=entity_id, before=lambda: before)
         self._shape.check({"id": entity_id, **document})
         body, limit = dumps_document(document), self._collection.max_bytes
         if len(body) > limit:
             key = self._collection.documents.key(entity_id)
-            raise Invalid(f"document of {len(body)} bytes is larger than the limit of {limit}", key=key)
+            raise Invalid(f"the document has {len(body):,} bytes, and the limit is {limit:,}", key=key)
         return body
 
     def _before(self, entity_id: str, parent: Seen | None) -> Document | None:
-        """The document that a write replaces, where its unique values matter; one that is no JSON has none. Read again
-        where the session does not remember it."""
+        """The document that a write replaces, if its unique values matter. A document that is not JSON has none. It is
+        read again if the session does not remember it."""
         if parent is None or parent.document is not None or not self._claiming.is_needed:
             return None if parent is None else parent.document
         try:
@@ -401,7 +403,7 @@ class Access(Generic[D]):
         key = self._collection.documents.key(entity_id)
         if isinstance(outcome, Lost) and outcome.in_doubt:
             return CommitStateUnknown(
-                f"the write of {self.name} '{entity_id}' may have landed before another replaced it",
+                f"the write of {self.name} '{entity_id}' may have landed before another writer replaced it",
                 key=key,
                 hint="read the document and its history before saving again",
             )
@@ -423,17 +425,17 @@ class Access(Generic[D]):
         )
 
     def _stored_now(self, entity_id: str) -> Object | None:
-        """The stored object, valid or not; of a model in a space, what its log has where that is newer."""
+        """The stored object, valid or not; for a model in a space, the state of its log if that is newer."""
         found = self._session.store.get(self._collection.documents.key(entity_id))
         return found if self.logged is None else self.logged.latest(entity_id, found)
 
     def _current_object(self, entity_id: str) -> Object | None:
-        """The same; `Invalid` for one that is too large."""
+        """The same; `Invalid` if it is too large."""
         found = self._collection.documents.current(entity_id)
         return found if self.logged is None else self.logged.latest(entity_id, found)
 
     def _current(self, entity_id: str) -> tuple[Object, Document] | None:
-        """The stored object and its document. `Invalid` where it is broken."""
+        """The stored object and its document. `Invalid` if it is broken."""
         try:
             found = self._current_object(entity_id)
         except Invalid as mistake:
@@ -447,7 +449,7 @@ class Access(Generic[D]):
             raise self._broken(entity_id, mistake) from mistake
 
     def _broken(self, entity_id: str, mistake: Invalid) -> Invalid:
-        """The error of a stored document that is not valid."""
+        """The error for a stored document that is invalid."""
         key = self._collection.documents.key(entity_id)
         usual = RECORDED_BEFORE if self._collection.definition.oplog else REPLACEABLE
         error = Invalid(
@@ -459,7 +461,7 @@ class Access(Generic[D]):
         return error
 
     def _read(self, entity_id: str, found: Object, document: Document) -> DocumentDict:
-        """The document as its reader gets it."""
+        """The document as the caller gets it."""
         return DocumentDict.of({"id": entity_id, **document}, self._provenance(entity_id, found))
 
     def _provenance(self, entity_id: str, found: Object) -> Provenance:
@@ -467,14 +469,14 @@ class Access(Generic[D]):
         return Provenance(self.name, entity_id, version, self._session.clock.now(), found.body)
 
     def _saved(self, document: Mapping[str, JsonValue], touched: Touched, head: Head | None = None) -> DocumentDict:
-        """The document as it is stored now. `head`: what is recorded of it, where this session recorded it."""
+        """The document as it is stored now. `head`: what this session recorded of it, if it did."""
         is_this = head is not None and head.etag == touched.version.etag
         at = replace(touched.version, seq=head.seq) if head is not None and is_this else touched.version
         provenance = Provenance(self.name, touched.id, at, self._session.clock.now(), touched.body)
         return DocumentDict.of({"id": touched.id, **document}, provenance)
 
     def _readable(self, body: bytes) -> Document | None:
-        """The document of these bytes, whatever the schema says today, or None: a raw upload that is no document is
+        """The document of these bytes, regardless of the schema, or None: a raw upload that is not a document can be
         deleted, restored and purged like any other."""
         try:
             return loads_document(body, max_bytes=self._collection.max_bytes)
@@ -484,8 +486,9 @@ class Access(Generic[D]):
     # Maintenance
 
     def _maintain(self, touched: Sequence[Touched], damages: dict[str, WormError] | None = None) -> dict[str, Head]:
-        """Do at once what the deployed workers would do after the events. What is recorded of each, where it is. Errors
-        of single documents go into `damages` by id; without it the first is raised, once all others are done."""
+        """Do at once what the deployed workers would do after the events, and return what is recorded of each entity.
+        Errors of single documents go into `damages` by id; without it, the first error is raised after all others are
+        done."""
         heads: dict[str, Head] = {}
         failed: dict[str, WormError] = {} if damages is None else damages
         if self._session.settings.maintenance != "events" and touched:
@@ -510,7 +513,7 @@ class Access(Generic[D]):
         return heads_of(unfolded)
 
     def _followed(self, touched: Sequence[Touched], failed: dict[str, WormError]) -> dict[str, Unfolded]:
-        """History follows what was written. What the table is to learn of it, by id."""
+        """Write the history of these writes. Returns what the table needs to know, by id."""
         numbers, space = self._memory.unfolded(one.id for one in touched), self._collection.definition.space
         changes: Mapping[str, Change | None]
         if self.logged is not None and space is not None:
@@ -527,7 +530,7 @@ class Access(Generic[D]):
         return {one: Unfolded(one, change, numbers.get(one)) for one, change in changes.items()}
 
     def _fold(self, unfolded: Sequence[Unfolded]) -> None:
-        """Without `autoUpdate` the manifest is known to be behind now, and queries read the documents."""
+        """Without `autoUpdate` the manifest is now known to be behind, and queries read the documents."""
         with self._tables:
             if self._collection.definition.oplog:
                 self.table.fold([one.change for one in unfolded if one.change is not None])
@@ -541,16 +544,20 @@ class Access(Generic[D]):
         return self._told_stored(kind, ids, "history and table are behind", error)
 
     def _told_stored(self, kind: type[WormError], ids: Sequence[str], what: str, error: WormError) -> WormError:
-        """The error of what follows a change, which says that the change itself is stored."""
+        """The error of a later step, which says that the change itself is stored."""
         names = ", ".join(f"'{one}'" for one in ids[:3]) + (" …" if len(ids) > 3 else "")
-        hint = "the next save of it, the sweep or `worm repair` makes it good" if kind is Unavailable else error.hint
+        hint = (
+            "the next save of this document, the sweep or `worm repair` catches up"
+            if kind is Unavailable
+            else error.hint
+        )
         told = kind(f"{self.name} {names}: the change is stored, but {what}: {error.message}", key=error.key, hint=hint)
         told.is_stored = True
         return told
 
     def _record(self, touched: Sequence[Touched], failed: dict[str, WormError]) -> dict[str, Change]:
-        """What cannot be recorded keeps nothing else from being recorded; it goes into `failed`. Of a damaged history
-        the table serves the document."""
+        """An entity that cannot be recorded does not stop the others; it goes into `failed`. The table still serves a
+        document with damaged history."""
         heads = dict(self._hints([one for one in touched if not _is_plain_creation(one)]))
         changes = self._record_units(touched, heads)
         rest = [one for one in touched if one.id not in changes]
@@ -558,11 +565,11 @@ class Access(Generic[D]):
         damaged: list[str] = []
         for one, result in zip(rest, in_parallel(lambda one: self._attempted(one, heads), rest), strict=True):
             if isinstance(result, Corrupt) and self._collection.damage_of(one.id, result) is not None:
-                failed[one.id] = self._told_stored(Corrupt, [one.id], "its history cannot be continued", result)
+                failed[one.id] = self._told_stored(Corrupt, [one.id], "its history is damaged", result)
                 damaged.append(one.id)
             elif isinstance(result, WormError):
                 failed[one.id] = self._behind([one.id], result)
-            # `rejected`: somebody put an invalid document there after our write. It is theirs to hear about.
+            # `rejected`: another writer stored an invalid document after our write. That writer gets the error.
             elif result.head is not None:
                 changes[result.id] = self._news_of(result.id, result.head, result.state())
             if isinstance(result, WormError):
@@ -578,7 +585,7 @@ class Access(Generic[D]):
         return Change(entity_id, head, self._collection.row(document))
 
     def _record_units(self, touched: Sequence[Touched], heads: Mapping[str, Head]) -> dict[str, Change]:
-        """The entries of several writes of this session together, as far as it is certain what they are."""
+        """The entries of several writes of this session together, if it is certain what they are."""
         changes: dict[str, Change] = {}
         known = [(one, found) for one in touched if one.ahead is None and (found := self._written(one)) is not None]
         for unit in chunked(known, RECORDED_AT_ONCE) if len(known) > 1 else ():
@@ -588,13 +595,13 @@ class Access(Generic[D]):
         return changes
 
     def _hints(self, touched: Sequence[Touched]) -> Mapping[str, Head]:
-        """What is recorded of these, as far as it is known: to the session, else to the table."""
+        """What is recorded of these, as far as the session or else the table knows."""
         if not touched:
             return {}
         known = self._heads.of(one.id for one in touched)
         looked_up = {one.id: one.ahead.result().hint for one in touched if one.ahead is not None}
         known = {one: head for one, head in looked_up.items() if head is not None} | known
-        asked = [one.id for one in touched if not one.is_new]  # of a new one there is mostly nothing to know
+        asked = [one.id for one in touched if not one.is_new]  # a new one usually has no record
         others = [one for one in asked if one not in known and one not in looked_up]
         if others:
             with self._tables:
@@ -626,8 +633,8 @@ class Access(Generic[D]):
         raise AssertionError("unreachable")
 
     def _listed_ahead(self, touched: Touched) -> Sequence[Version] | None:
-        """The versions that were listed during the write, if they are those it met: the condition of the write tells
-        what was there then. Else something happened between the two, and recording lists again."""
+        """The versions that were listed during the write, if nothing happened in between: the condition of the write
+        shows what was there. Otherwise recording lists again."""
         listed = None if touched.ahead is None else touched.ahead.result().listed
         if listed is None:
             return None
@@ -649,12 +656,13 @@ class Access(Generic[D]):
 
 
 def _is_plain_creation(one: Touched) -> bool:
-    """Was it written where nothing was? Then mostly nothing is recorded either, and the unit finds out by itself."""
+    """Was it written where nothing was stored? Then usually nothing is recorded either, and the unit finds out
+    itself."""
     return one.is_new and one.metadata is not None and one.ahead is None
 
 
 def heads_of(unfolded: Mapping[str, Unfolded]) -> dict[str, Head]:
-    """What is recorded of each, where it is."""
+    """What is recorded of each, if anything."""
     return {
         one: each.change.head
         for one, each in unfolded.items()
@@ -669,10 +677,10 @@ def _replaced(parent: Seen | None) -> tuple[str | None, Document | None]:
 def missing(collection: Collection, entity_id: str) -> NotFound:
     key = collection.documents.key(entity_id)
     hint = in_the_way(collection.store, key) or (IN_TRASH if collection.definition.soft_delete else None)
-    return NotFound(f"there is no {collection.name} '{entity_id}'", key=key, hint=hint)
+    return NotFound(f"{collection.name} '{entity_id}' does not exist", key=key, hint=hint)
 
 
 def check_time(name: str, given: JsonValue) -> None:
-    """A time that the caller gives at creation is kept; tables and overlays compare it, so it must be one."""
+    """A time that the caller sets at creation is kept. Tables and overlays compare it, so it must be valid."""
     if not isinstance(given, str) or not is_datetime(given):
         raise Invalid(f"must be a time such as 2026-02-24T12:00:00.000Z, not {shown(given)}", path=name)

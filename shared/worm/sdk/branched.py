@@ -1,9 +1,9 @@
 """Models of a session on a branch: the same verbs, on documents, history and unique values of the branch.
 
-A branch has no objects of its own: no tables, snapshots or trash. Verbs about these say so; a deleted document is
-brought back from the log.
+A branch has no objects of its own: no tables, snapshots or trash. The verbs for these raise an error that says so. A
+deleted document is restored from the log.
 
-A module of its own because only a session on a branch needs it, and because `Model` must not know of branches.
+A separate module, because only a session on a branch needs it, and because `Model` must not know of branches.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class BranchedModel(Model[D]):
         self._branch = branch
         if session.schema.model(name).space is None:
             raise Invalid(
-                f"{name} is in no space, and only models in a space have branches",
-                hint='give it "space": "main" in the schema and push it',
+                f"{name} is not in a space, and only models in a space have branches",
+                hint='set "space": "main" for it in the schema, and push the schema',
             )
         super().__init__(session, name, shape)
 
@@ -54,7 +54,7 @@ class BranchedModel(Model[D]):
         return f"<Model {self.name} on branch {self._branch!r} at {self._session.store.url}>"
 
     def _checked(self, entity_id: object) -> str:
-        """Also what a log can have no entity for, before it is taken for damage of what is stored."""
+        """Also rejects ids that a log cannot have, before they look like damage of stored data."""
         checked = super()._checked(entity_id)
         check_id(entity_name(self.name, checked), "id")
         return checked
@@ -92,7 +92,7 @@ class BranchedModel(Model[D]):
         return self._log.latest(entity_id, None)
 
     def _before(self, entity_id: str, parent: object) -> None:
-        """Nothing: a branch has no claims."""
+        """Does nothing: a branch has no claims."""
 
     def exists(self, id: object = SINGLETON_ID) -> bool:
         return self._log.exists(self._checked(id), None)
@@ -118,7 +118,7 @@ class BranchedModel(Model[D]):
         return BranchedModel(self._session, model, self._shape, self._branch)
 
     def _changed_since(self, moment: PastMoment, max_changed: int | None) -> Mapping[str, DocumentState | WormError]:
-        """Also what the branch has now and the table has not: the table is of the main branch."""
+        """Includes documents that the branch has and the table lacks: the table belongs to the main branch."""
         then = super()._changed_since(moment, max_changed)
         return {**self._then([one for one in self._log.now().instead if one not in then], moment), **then}
 
@@ -129,7 +129,7 @@ class BranchedModel(Model[D]):
     def _recorded(self) -> HistorySource:
         source = super()._recorded()
         if source.heads is None or source.heads.partial:
-            self._refuse("a search of its history while the heads of the main branch are not built")
+            self._refuse("a history search until the heads of the main branch are built")
         heads, states = dict(source.heads.heads), self._log.now().instead
         for entity_id in states:
             tail = self._collection.oplog.tail(entity_id)
@@ -142,7 +142,7 @@ class BranchedModel(Model[D]):
     # Trash
 
     def list_trashed(self) -> list[JsonObject]:
-        """What the branch deleted."""
+        """The documents that the branch deleted."""
         self._require_trash()
         listed: list[JsonObject] = []
         for entity_id, state in sorted(self._log.now().instead.items()):
@@ -154,8 +154,8 @@ class BranchedModel(Model[D]):
         return listed
 
     def restore(self, id: object = SINGLETON_ID, *, if_version: str | None = None, **about: Unpack[About]) -> D:
-        """Bring a deleted document back, as the branch had it last. `NotFound` when the branch never had it, `Conflict`
-        when it is there."""
+        """Restore a deleted document to its last state on the branch. `NotFound` if the branch never had it, `Conflict`
+        if it exists."""
         self._require_trash()
         self._begin_write(creates=True)
         entity_id, space = self._checked(id), self._log.space
@@ -167,7 +167,7 @@ class BranchedModel(Model[D]):
                 "`worm rollback` goes back to an earlier entry",
                 "POST …/{id}/rollback goes back to an earlier entry",
             )
-            raise Conflict(f"{self.name} '{entity_id}' is there", hint=hint)
+            raise Conflict(f"{self.name} '{entity_id}' exists", hint=hint)
         before = space.read(entity, branch=self._branch, at=state.seq - 1) if state.seq else state
         if before.value is None:
             hint = Hint(
@@ -180,7 +180,7 @@ class BranchedModel(Model[D]):
                 "`worm rollback` goes to an exact entry",
                 "POST …/{id}/rollback goes to an exact entry",
             )
-            raise Invalid("takes no version on a branch", path="if_version", hint=hint)
+            raise Invalid("must not be given on a branch", path="if_version", hint=hint)
         document = before.value
         return self._finish(
             None, (document, self._put(entity_id, document, None, about, op="restore", accepted=document))

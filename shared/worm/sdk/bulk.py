@@ -1,20 +1,20 @@
 """Many documents at once: `insert_many`, `save_many`, `upsert_many`, in units.
 
-A *unit* is up to `UNIT_DOCUMENTS` documents and about `UNIT_BYTES`. All its documents are put together, each under its
-own condition, then all its oplog entries (`Store.put_many`): in a directory that is two fsyncs for a unit, elsewhere
-many requests at once. Every document has its own result, and one's error fails no other. A process that is killed
-leaves some of a unit's documents stored, without an entry yet at worst: running the same bulk again records them, and
-writes only what is missing.
+A *unit* is up to `UNIT_DOCUMENTS` documents and about `UNIT_BYTES`. All its documents are stored together, each under
+its own condition, then all its oplog entries (`Store.put_many`): in a directory that takes two fsyncs for a unit,
+elsewhere many concurrent requests. Every document has its own result, and an error of one does not affect the others.
+If the process is killed, some documents of a unit are stored, at worst without an entry. Running the same bulk again
+records them, and writes only the missing ones.
 
-Inline maintenance folds the bulk once, a large one every `FOLDED_AT_ONCE` documents.
+Inline maintenance folds a bulk once, and a large one every `FOLDED_AT_ONCE` documents.
 
-Of several documents with one id only the first is saved, the others fail: this code does not guess which of them should
-stay. Documents that share a unique value, and those of a model in a space, are not part of a unit: they are saved as
-single ones are, those that share a value one after the other, in order: the first that can be saved gets it.
+If several documents have the same id, only the first is saved and the others fail: this code does not guess which one
+you want. Documents that share a unique value, and documents of a model in a space, are not part of a unit. They are
+saved one by one; documents that share a value in order, so the first one that can be saved gets the value.
 
 If the store fails a whole unit, the rest is not tried.
 
-A module of its own because it is one group of verbs: `Model` (`model.py`) is made of seven such groups.
+A separate module, because it is one group of verbs; `Model` (`model.py`) combines seven such groups.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from worm.tables.build import Progress, silent
 UNIT_DOCUMENTS = 500
 UNIT_BYTES = 8 << 20
 CHECKED_AT_ONCE = 64
-"""Of documents that were read before, some have to be looked at again: so many at once."""
+"""Some of the documents that were read before have to be read again: this many at once."""
 FOLDED_AT_ONCE = 5_000
 T = TypeVar("T")
 R = TypeVar("R")
 Done = tuple[Document, Touched | None]
-"""The document, and what was written (None: nothing was to be written)."""
+"""The document, and the write (None: nothing had to be written)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """What is done with each document: as one of a unit, from what is there now where the verb `reads` it; or alone."""
+    """What happens to each document: as part of a unit, based on the stored state if the verb `reads` it; or alone."""
 
     draft: Callable[[DocumentDict, Object | None], DocumentDraft]
     alone: Callable[[DocumentDict, Holders | None], Done]
@@ -60,25 +60,25 @@ class Verb:
 
 @dataclass
 class _Course(Generic[D]):
-    """What became of the items of one bulk so far, by their positions; `behind`, `heads` and `unfolded` by ids."""
+    """The results of one bulk so far, by position; `behind`, `heads` and `unfolded` by id."""
 
     ids: Sequence[str]
     progress: Progress = silent
     done: dict[int, Done] = field(default_factory=dict)
     errors: dict[int, WormError] = field(default_factory=dict)
     unchanged: dict[int, str | None] = field(default_factory=dict)
-    """The etags of those that were stored already."""
+    """The etags of documents that were already stored."""
     behind: dict[str, WormError] = field(default_factory=dict)
     heads: dict[str, Head] = field(default_factory=dict)
     unfolded: dict[str, Unfolded] = field(default_factory=dict)
     followed: int = 0
     failure: WormError | None = None
-    """Why the rest is not tried."""
+    """Why the rest was not tried."""
     raised: Exception | None = None
-    """What the caller's `progress` raised: nothing more is begun."""
+    """The exception that the caller's `progress` raised: nothing more is started."""
 
     def tell(self, positions: Sequence[int]) -> None:
-        """History and table followed those of these that are done."""
+        """History and table are written for those of these that are done."""
         self.followed += sum(one in self.done for one in positions)
         try:
             self.progress(self.followed + len(self.errors), len(self.ids))
@@ -110,8 +110,8 @@ class Bulk(Writing[D]):
     def save_many(
         self, documents: Sequence[D | Mapping[str, object]], *, progress: Progress = silent, **about: Unpack[About]
     ) -> list[Result[D]]:
-        """`save` for each. A document whose id an earlier one has is not saved: `Invalid`. `progress` is called after
-        each unit with the number of documents that are done, and of all.
+        """`save` for each. If two documents have the same id, the second fails with `Invalid`. `progress` is called
+        after each unit with the number of finished documents and the total.
 
         Examples:
             >>> found = list(customers.find_all())
@@ -145,7 +145,7 @@ class Bulk(Writing[D]):
     def upsert_many(
         self, documents: Sequence[D | Mapping[str, object]], *, progress: Progress = silent, **about: Unpack[About]
     ) -> list[Result[D]]:
-        """`upsert` for each; `created` tells which were new, `unchanged` which were stored already.
+        """`upsert` for each. `created` shows which documents are new, `unchanged` which were already stored.
 
         Examples:
             >>> results = customers.upsert_many([{"id": "acme", "name": "Acme"}, {"id": "initech", "name": "Initech"}])
@@ -174,7 +174,7 @@ class Bulk(Writing[D]):
         progress: Progress = silent,
     ) -> list[Result[D]]:
         check_function(progress, "progress")
-        self._note(about)  # what is wrong with it is wrong for all
+        self._note(about)  # an error here applies to all
         wrong: dict[int, WormError] = {}
         given = [
             self._item(one, wrong, position, gives_ids=gives_ids)
@@ -224,24 +224,24 @@ class Bulk(Writing[D]):
         return results
 
     def _leave_note(self) -> None:
-        """A killed bulk leaves many changes, and a directory has no workers that fold them."""
+        """A killed bulk leaves many changes, and a directory has no workers to fold them."""
         if self._session.settings.maintenance == "inline" and is_directory(self._session.store):
             self._session.folder.note.leave(self.name)
 
-    # What is not part of a unit
+    # Not part of a unit
 
     def _refuse_repeated(self, course: _Course[D]) -> None:
         first: dict[str, int] = {}
         for position, one in enumerate(course.ids):
             if one and first.setdefault(one, position) != position and position not in course.errors:
                 course.errors[position] = Invalid(
-                    f"{self.name} '{one}' is twice in this bulk",
+                    f"{self.name} '{one}' occurs twice in this bulk",
                     key=self._collection.documents.key(one) if self._is_id(one) else None,
-                    hint="only the first one was tried; give the other its own id, or save it afterwards",
+                    hint="only the first one was tried; give the other one its own id, or save it later",
                 )
 
     def _divided(self, given: Sequence[DocumentDict], course: _Course[D]) -> tuple[list[int], list[list[int]]]:
-        """The positions of those that make up units, and groups of those that are saved one after the other."""
+        """The positions that form units, and groups of positions that are saved one after the other."""
         left = [at for at in range(len(given)) if at not in course.errors]
         if self.logged is None and not self._claiming.is_needed:
             return left, []
@@ -252,7 +252,7 @@ class Bulk(Writing[D]):
         return [group[0] for group in groups if len(group) == 1], [group for group in groups if len(group) > 1]
 
     def _item(self, item: object, wrong: dict[int, WormError], position: int, *, gives_ids: bool) -> DocumentDict:
-        """The document of one item of a bulk. Where it has none: what is known of it, and why goes into `wrong`."""
+        """The document of one item of a bulk. If it has none, `wrong` gets the reason."""
         try:
             document = self._shape.dump(self._identified(item) if gives_ids else item)
             if gives_ids and not self._collection.definition.is_singleton:
@@ -264,7 +264,7 @@ class Bulk(Writing[D]):
         return document
 
     def _named(self, document: Mapping[str, JsonValue]) -> str:
-        """The id in the result; empty where there is none."""
+        """The id in the result; empty if there is none."""
         given = SINGLETON_ID if self._collection.definition.is_singleton else document.get("id")
         return "" if given is None else id_shown(given)
 
@@ -276,7 +276,7 @@ class Bulk(Writing[D]):
     def _turns(
         self, positions: Sequence[int], given: Sequence[DocumentDict], reads: bool, course: _Course[D]
     ) -> Iterator[dict[int, Object | None]]:
-        """So many positions at a time, with what is there now where that is to be read, in portions of some size."""
+        """This many positions at a time, with their stored state if the verb reads it, in portions of limited size."""
         if not reads:
             yield from (dict.fromkeys(some) for some in _chunks(positions))
             return
@@ -289,7 +289,7 @@ class Bulk(Writing[D]):
     def _there(
         self, positions: Sequence[int], given: Sequence[DocumentDict], course: _Course[D]
     ) -> dict[int, Object | None]:
-        """What is there now under the keys of these."""
+        """The stored state of these."""
         keys: dict[int, str] = {}
         for position in positions:
             try:
@@ -315,7 +315,8 @@ class Bulk(Writing[D]):
         about: About,
         course: _Course[D],
     ) -> Iterator[list[_Ready]]:
-        """Checked documents, a unit at a time. What is wrong with one, or was not to be written, is known then."""
+        """Checked documents, one unit at a time. At this point it is known which are invalid and which need no
+        write."""
 
         def ready(position: int) -> _Ready | None:
             try:
@@ -341,7 +342,7 @@ class Bulk(Writing[D]):
     def _ready(
         self, position: int, draft: DocumentDraft, found: Object | None, about: About, course: _Course[D]
     ) -> _Ready | None:
-        """None: nothing is to be written. What was found just now need not be looked at again."""
+        """None: nothing to write. A state that was just read need not be read again."""
         parent = draft.parent
         if draft.is_unchanged and parent is not None and parent.document is not None:
             if found is None:
@@ -404,10 +405,10 @@ class Bulk(Writing[D]):
         return lost
 
     def _each(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        """Several at once, where claims make requests."""
+        """Several at once, if claims need requests."""
         return in_parallel(work, items) if self._claiming.is_needed else [work(one) for one in items]
 
-    # What follows
+    # After the write
 
     def _bulk(
         self,
@@ -415,8 +416,8 @@ class Bulk(Writing[D]):
         items: Sequence[T],
         work: Callable[[T], Done | None],
     ) -> list[Result[D]]:
-        """For other verbs: `work` for each item, which gives the document, and what it wrote, if it did; None where
-        there was nothing to do."""
+        """For other verbs: calls `work` for each item. It returns the document and its write, if any; None if there was
+        nothing to do."""
         course: _Course[D] = _Course(ids)
 
         def one_group(positions: Sequence[int]) -> None:
@@ -436,8 +437,8 @@ class Bulk(Writing[D]):
     def _follow_beside(
         self, course: _Course[D], positions: Sequence[int], before: Future[None] | None
     ) -> Future[None] | None:
-        """Where each write is a request, the entries of a unit are on their way while the next unit is made: of one at
-        a time. In a directory nothing would be gained."""
+        """If each write is a request, the entries of one unit are written while the next unit is prepared. In a
+        directory this would gain nothing."""
         if before is not None:
             before.result()
 
@@ -451,7 +452,8 @@ class Bulk(Writing[D]):
         return None
 
     def _follow(self, course: _Course[D], positions: Sequence[int]) -> None:
-        """History and table of what was written; and of what was stored already, where they are behind."""
+        """Write history and table of the written documents, and of documents that were already stored if these are
+        behind."""
         if self._session.settings.maintenance == "events":
             return
         written = [one for at in positions if at in course.done and (one := course.done[at][1]) is not None]
@@ -473,8 +475,8 @@ class Bulk(Writing[D]):
             self._fold_course(course)
 
     def _left_behind(self, etags: Mapping[str, str | None]) -> list[Touched]:
-        """Of documents that were stored already, those whose history and table may not have followed: the process
-        that stored them may have been killed."""
+        """Documents that were already stored, but may lack history and table: the process that stored them may have
+        been killed."""
         definition = self._collection.definition
         if self.logged is not None or not (definition.oplog or definition.keeps_manifest):
             return []
@@ -505,7 +507,7 @@ class Bulk(Writing[D]):
             is_new = wrote is not None and wrote.is_new
             try:
                 loaded = self._shape.load(whole)
-            except Invalid as mistake:  # it does not fit the caller's class
+            except Invalid as mistake:  # the document does not fit the caller's class
                 results.append(Result(name, None, error or mistake))
             else:
                 shown = name or str(whole.get("id", ""))
@@ -518,12 +520,12 @@ def _chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
 
 
 def _not_tried(failure: WormError) -> Unavailable:
-    return Unavailable(f"not tried, because all documents before it failed: {failure.message}", hint=failure.hint)
+    return Unavailable(f"not tried, because every document before it failed: {failure.message}", hint=failure.hint)
 
 
 def _listed(items: object, what: str) -> Sequence[object]:
     if isinstance(items, str | bytes | Mapping) or not isinstance(items, Sequence):
-        raise Invalid(f"takes a list, not {type(items).__name__}", path=what)
+        raise Invalid(f"must be a list, not {type(items).__name__}", path=what)
     return items
 
 

@@ -1,9 +1,9 @@
-"""Changing what is there: each verb reads the document, applies a change and saves it over the version that it read;
-when somebody else was faster it does so again. Nobody's change gets lost, and the caller sees no `Conflict`.
+"""Changing stored documents: each verb reads the document, applies a change and saves it over the version that it read.
+If another writer was faster, it tries again. No change gets lost, and the caller sees no `Conflict`.
 
-With `if_version` a change is for that version only: then another's write in between is a `Conflict`.
+With `if_version` a change applies to that version only: a write in between is then a `Conflict`.
 
-A module of its own because it is one group of verbs: `Model` (`model.py`) is made of seven such groups.
+A separate module, because it is one group of verbs; `Model` (`model.py`) combines seven such groups.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Changing(Bulk[D], Reading[D]):
     def update(
         self, id: object, operators: Mapping[str, object], *, if_version: str | None = None, **about: Unpack[About]
     ) -> D:
-        """Change fields by `$set`, `$unset`, `$inc`, `$push`, `$pull`, `$addToSet`, with dotted paths.
+        """Change fields with `$set`, `$unset`, `$inc`, `$push`, `$pull`, `$addToSet`, with dotted paths.
 
         Examples:
             >>> customers.update("acme", {"$inc": {"visits": 1}}).visits
@@ -64,8 +64,8 @@ class Changing(Bulk[D], Reading[D]):
         if_version: str | None = None,
         **about: Unpack[About],
     ) -> D:
-        """Read the document, let the function change it (in place, or return another one), and save. The function is
-        called again with the newer document when somebody else was faster, so it must do nothing else.
+        """Read the document, let the function change it (in place, or by returning a new one), and save it. If another
+        writer is faster, the function is called again with the newer document, so it must have no side effects.
 
         Examples:
             >>> def greet(customer):
@@ -89,7 +89,7 @@ class Changing(Bulk[D], Reading[D]):
                 raise Invalid(f"the function changed the id of {self.name} '{entity_id}'", path="id")
             self._check_whole(document, entity_id)
             if document.provenance is not None and origin is not None and document.provenance.at != origin.at:
-                raise Invalid("the function returned another version of the document", path="function")
+                raise Invalid("the function returned a different version of the document", path="function")
             named: Document = {"id": entity_id} if document.get("id") is None else {}
             try:
                 done = self._save(DocumentDict.of(document | named, origin), about)
@@ -101,8 +101,8 @@ class Changing(Bulk[D], Reading[D]):
         raise AssertionError("unreachable")
 
     def refresh(self, document: D) -> D:
-        """Read the document again: the object that you pass becomes what is stored now, and is returned. `NotFound`
-        when it was deleted.
+        """Read the document again: the object that you pass is updated to the stored state, and returned. `NotFound` if
+        it was deleted.
 
         Examples:
             >>> acme = customers.get("acme")
@@ -127,8 +127,8 @@ class Changing(Bulk[D], Reading[D]):
         dry_run: bool = False,
         **about: Unpack[About],
     ) -> list[Result[D]]:
-        """`update` for each document that matches when it is changed. `document` is the result; None where it did not
-        match any more. `dry_run` changes nothing and shows what would come out.
+        """`update` for each document that matches at the moment it is changed. `document` is the result, or None if it
+        no longer matched. `dry_run` changes nothing and shows the results.
 
         Examples:
             >>> results = customers.update_many({"status": "lead"}, {"$set": {"status": "active"}})
@@ -152,8 +152,8 @@ class Changing(Bulk[D], Reading[D]):
         dry_run: bool = False,
         **about: Unpack[About],
     ) -> list[Result[D]]:
-        """`delete` for each of the ids, or for each document that matches the filter when it is deleted. `document` is
-        what was deleted. `dry_run` deletes nothing and shows what would go.
+        """`delete` for each of the ids, or for each document that matches the filter at the moment it is deleted.
+        `document` is the deleted one. `dry_run` deletes nothing and shows what would be deleted.
 
         Examples:
             >>> [result.document.id for result in customers.delete_many({"status": "active"})]
@@ -162,7 +162,9 @@ class Changing(Bulk[D], Reading[D]):
         if isinstance(which, Mapping):
             ids, compiled = self._matching(which), self._filter(which)
         elif isinstance(which, str | bytes) or not isinstance(which, Sequence):
-            raise Invalid("takes a filter or a list of ids", path="delete_many", hint="delete(id) takes one id")
+            raise Invalid(
+                "needs a filter or a list of ids", path="delete_many", hint="to delete one document, call delete(id)"
+            )
         else:
             return self._bulk(
                 [id_shown(one) for one in which], which, lambda one: self._delete_one(one, None, about, dry_run=dry_run)
@@ -188,7 +190,7 @@ class Changing(Bulk[D], Reading[D]):
                     raise
         raise AssertionError("unreachable")
 
-    # What these share
+    # Shared
 
     def _changed(self, id: object, change: Change, about: About, if_version: str | None) -> D:
         self._begin_write()
@@ -205,7 +207,7 @@ class Changing(Bulk[D], Reading[D]):
         if_version: str | None = None,
         dry_run: bool = False,
     ) -> tuple[Document, Touched | None] | None:
-        """None where the document is not wanted, or was deleted meanwhile."""
+        """None if the document is not wanted, or was deleted in the meantime."""
         for is_last in self._tries():
             found = self._current(entity_id)
             if found is None or (wanted is not None and not wanted(found[1])):
@@ -226,12 +228,12 @@ class Changing(Bulk[D], Reading[D]):
         raise AssertionError("unreachable")
 
     def _check_id_kept(self, entity_id: str, after: Document) -> None:
-        """Nothing else looks at it where the change leaves all other fields as they are."""
+        """A change that leaves all other fields alone is checked nowhere else."""
         if "id" in after and not self._collection.definition.is_singleton and str(after["id"]) != entity_id:
-            raise Invalid(f"must equal the id of the key, {shown(entity_id)}, not {shown(after['id'])}", path="id")
+            raise Invalid(f"must equal the id of the document, {shown(entity_id)}, not {shown(after['id'])}", path="id")
 
     def _tried(self, entity_id: str, after: Document, parent: Seen) -> Document:
-        """What a dry run shows: checked as a save would."""
+        """What a dry run shows. It is checked like a save."""
         following = self._next(after, entity_id, parent.document)
         self._encoded(entity_id, following, parent.document)
         return DocumentDict({"id": entity_id, **following})

@@ -1,12 +1,12 @@
-"""`schema_of`: the schema that classes make, through pydantic's own JSON schema of what they write.
+"""`schema_of`: derives a schema from classes, using pydantic's JSON schema of what they write.
 
-A field is declared as far as schema.json can say it. What it cannot say is left open, for the class to check: length
-and range, unions of types that differ, lists that hold null. Such a field is not declared at all where it has no type
-(`Any`, `str | int`); documents hold it all the same, unless the model is strict: then it is refused here.
+A field is declared as far as schema.json can express it. Anything else is left open and checked by the class: length
+and range, unions of different types, lists that contain null. A field without a single type (`Any`, `str | int`) is not
+declared. Documents can still have it, unless the model is strict: then it is refused here.
 
-What a class writes always fits its schema. So a field with a default is not required, one that may be None is not
-either, and an object that holds itself is open from there on. A Decimal is a number (see `objects`), or text where the
-class says so: `Annotated[Decimal, Field(json_schema_extra={"type": "string"})]`.
+Whatever a class writes fits its schema. So a field with a default is not required, nor is one that may be None, and a
+recursive object is open from the second level on. A Decimal is a number (see `objects`), or text if the class says so:
+`Annotated[Decimal, Field(json_schema_extra={"type": "string"})]`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _ID_TYPES: dict[str, tuple[IdType, ...]] = {"integer": ("int",), "uuid": ("uuid"
 
 
 def schema_of(classes: Sequence[type[BaseModel]], *, storage: StorageDef | None = None) -> Schema:
-    """The schema with a model for each class. `Invalid` says what of a class makes no model.
+    """The schema with a model for each class. `Invalid` says why a class cannot be a model.
 
     Examples:
         >>> worm.schema_of([Customer]).model("Customer").path
@@ -61,10 +61,10 @@ def schema_of(classes: Sequence[type[BaseModel]], *, storage: StorageDef | None 
     models: JsonObject = {}
     for cls in classes:
         if not _is_class(cls):
-            raise Invalid(f"{shown(cls)} is not a class of pydantic", hint="models=[Customer, Order], with the classes")
+            raise Invalid(f"{shown(cls)} is not a pydantic class", hint="pass the classes: models=[Customer, Order]")
         name = model_name(cls)
         if name in models:
-            raise Invalid(f"two classes make the model {name}", hint="give one of them another `worm_model`")
+            raise Invalid(f"two classes define the model {name}", hint="give one of them a different `worm_model`")
         models[name] = _model(cls)
     raw: JsonObject = {"version": "1.0"}
     if storage is not None:
@@ -114,7 +114,7 @@ def _path(cls: type[BaseModel], settings: ModelSettings, id_kind: str) -> str:
         found = settings.id or (known[0] if known else "string")
         path = f"@{collection}" if settings.singleton else f"@{collection}/(id:{found})"
     elif settings.id is not None or settings.singleton:
-        raise Invalid(f"{name} has a path, which says the type of its ids", hint="remove id= and singleton=")
+        raise Invalid(f"{name} has a path, which already defines the type of its ids", hint="remove id= and singleton=")
     else:
         path = settings.path
     try:
@@ -123,7 +123,8 @@ def _path(cls: type[BaseModel], settings: ModelSettings, id_kind: str) -> str:
         raise Invalid(str(error), path=f"{cls.__name__}.worm_settings.path") from error
     if known and id_type is not None and id_type not in known:
         raise Invalid(
-            f"{name} has ids of type {id_type}, but its class has others", hint=f"(id:{known[0]}) in its path"
+            f"{name} has ids of type {id_type}, but its class uses another type",
+            hint=f"write (id:{known[0]}) in its path",
         )
     return path
 
@@ -136,7 +137,7 @@ def _indexes(cls: type[BaseModel], settings: ModelSettings, reading: _Reading) -
             raise Invalid(f"an index is an Index or the name of a field, not {shown(index)}", path=shown(name))
         if index.field is None:
             raise Invalid(
-                f"the index {name} of {cls.__name__} names no field", hint=f"{{{shown(name)}: Index('field')}}"
+                f"the index {name} of {cls.__name__} does not name a field", hint=f"{{{shown(name)}: Index('field')}}"
             )
         found[name] = _index(index.field, unique=index.unique, multi_value=bool(index.multi_value))
     for field, mark, is_array in reading.marked:
@@ -144,7 +145,7 @@ def _indexes(cls: type[BaseModel], settings: ModelSettings, reading: _Reading) -
         words = [word[:1].upper() + word[1:] for word in field.split(".")]
         name = str(mark["name"] or f"by{''.join(words)}")
         if name in found:
-            raise Invalid(f"{cls.__name__} has two indexes of the name {name}", hint="Index(name=…) gives another")
+            raise Invalid(f"{cls.__name__} has two indexes named {name}", hint="rename one with Index(name=…)")
         found[name] = _index(
             field, unique=bool(mark["unique"]), multi_value=is_array if chosen is None else bool(chosen)
         )
@@ -170,21 +171,22 @@ class _Generator(GenerateJsonSchema):
         return {}
 
     def field_is_required(self, field: Any, total: bool) -> bool:
-        """A field that is read from several places need not be in the one where it is written."""
+        """A field that is read from several places may be missing in the place where it is written."""
         return super().field_is_required(field, total) and not isinstance(field.get("validation_alias"), list)
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A definition without its name; `shape` None: no single type. `is_nullable`: the value may be null."""
+    """A definition without its name; `shape` is None if there is no single type. `is_nullable`: the value may be
+    null."""
 
     shape: JsonObject | None
     is_nullable: bool = False
 
 
 class _Reading:
-    """The fields of one class, read from its JSON schema. `open` are those that are not declared; `marked` the fields
-    that have an index of their own, with the mark and whether they are lists."""
+    """The fields of one class, read from its JSON schema. `open` lists the undeclared fields; `marked` the fields with
+    their own index, with the mark and whether they are lists."""
 
     def __init__(self, cls: type[BaseModel]) -> None:
         self._cls = cls
@@ -195,7 +197,7 @@ class _Reading:
 
     @property
     def id_kind(self) -> str:
-        """`integer`, `uuid`, or something that is text."""
+        """`integer`, `uuid`, or a kind of text."""
         properties = cast("dict[str, JsonObject]", self._top().get("properties", {}))
         options = _options(properties.get("id", {})) or [properties.get("id", {})]
         kinds = [str(one.get("format") or one.get("type")) for one in options if one.get("type") != "null"]
@@ -236,7 +238,7 @@ class _Reading:
     def _leave_open(self, name: str, member: JsonObject, path: str | None) -> None:
         if _mark(member, INDEX_MARK) is not None:
             raise Invalid(
-                f"{self._cls.__name__}.{name} has an index, but no single type that a schema can declare", path=name
+                f"{self._cls.__name__}.{name} has an index, but not a single type that a schema can declare", path=name
             )
         if path == "":
             self.open.append(name)
@@ -272,16 +274,17 @@ class _Reading:
             return found
         if found.shape["type"] != "string":
             raise Invalid(
-                f"{self._cls.__name__} refers to {target} by a value that is not text",
+                f"{self._cls.__name__} refers to {target} with a value that is not text",
                 path=path,
-                hint="a reference is the id as text: Annotated[str, Ref(…)]; for a list, annotate its members",
+                hint="a reference is the id as text: Annotated[str, Ref(…)]; to refer "
+                "to several, annotate the members of the list",
             )
         shape: JsonObject = {"type": "ref", "model": target}
         return _Found(shape | {k: v for k, v in found.shape.items() if k == "enum"}, found.is_nullable)
 
     def _resolved(self, member: JsonObject, seen: frozenset[str]) -> tuple[JsonObject, frozenset[str]]:
-        """With the definition that it points to. What a class says of itself there (its docstring) is not the field's;
-        an object that holds itself has no properties the second time."""
+        """Resolves the definition that it points to. The docstring of that class does not describe the field. A
+        recursive object has no properties the second time."""
         while "$ref" in member:
             name = str(member["$ref"]).rpartition("/")[2].replace("~1", "/").replace("~0", "~")
             beside = {key: value for key, value in member.items() if key != "$ref"}
@@ -306,7 +309,7 @@ class _Reading:
         return _Found({"type": "object"} if kind == "object" else None, kind == "null")
 
     def _array(self, schema: JsonObject, seen: frozenset[str]) -> JsonObject:
-        """Members are declared where each has the one type, and none is null."""
+        """Members are declared if they all have the same type and none is null."""
         members = cast("list[JsonObject]", schema.get("prefixItems", []))
         rest = schema.get("items")
         members = [*members, *([rest] if isinstance(rest, dict) and rest else [])]
@@ -326,7 +329,7 @@ def _json_schema(cls: type[BaseModel]) -> JsonObject:
         found = cls.model_json_schema(mode="serialization", schema_generator=_Generator)
     except (PydanticUndefinedAnnotation, PydanticUserError) as error:
         raise Invalid(
-            f"{cls.__name__} is not complete: {str(error).splitlines()[0]}",
+            f"{cls.__name__} is incomplete: {str(error).splitlines()[0]}",
             hint=f"define the classes that it names, then call {cls.__name__}.model_rebuild()",
         ) from error
     return cast(JsonObject, found)
@@ -352,7 +355,7 @@ def _is_closed(schema: JsonObject, length: int) -> bool:
 
 
 def _narrowed(found: _Found, schema: JsonObject) -> _Found:
-    """With what is said beside the type: an enum, and that text is a date-time."""
+    """Adds what is declared next to the type: an enum, and that text is a date-time."""
     if found.shape is None:
         return found
     shape = dict(found.shape)
@@ -386,7 +389,7 @@ def _scalar_type(value: JsonValue) -> str | None:
 
 
 def _united(found: Sequence[_Found]) -> _Found:
-    """One definition that holds for all of them, with null beside it."""
+    """One definition that fits all of them, plus null."""
     is_nullable = any(one.is_nullable for one in found)
     shapes: list[JsonObject] = []
     for one in found:
@@ -415,7 +418,7 @@ def _common(kinds: set[str]) -> str | None:
 
 
 def _default(field: JsonObject, given: JsonValue) -> JsonValue:
-    """The default if it is a value of the field; pydantic writes that of a Decimal as text."""
+    """The default if it is a value of the field. Pydantic writes a Decimal default as text."""
     if field["type"] == "number" and isinstance(given, str):
         try:
             given = number_of(Decimal(given))

@@ -1,11 +1,12 @@
-"""`source_of`: a Python module with a class for each model of a schema. `schema_of` of these makes the schema again.
+"""`source_of`: a Python module with a class for each model of a schema. `schema_of` turns these classes back into the
+schema.
 
 An attribute has the name of its field, unless Python, pydantic or `Document` uses that name: then it gets an underscore
-and an alias. Objects with declared properties become classes of their own, which keep undeclared members. A field that
-is not required may be null, so its type says `| None`. What a type cannot say (an enum of floats, a default of a
-required field) is said by `json_schema_extra`, which `schema_of` reads.
+and an alias. Objects with declared properties become separate classes, which keep undeclared members. An optional field
+may be null, so its type includes `| None`. What a type cannot express (an enum of floats, a default of a required
+field) goes into `json_schema_extra`, which `schema_of` reads.
 
-A module of its own because only `worm schema types` writes source; a program that has its classes never loads it.
+A separate module, because only `worm schema types` writes source; a program that has its classes never loads it.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class _Source:
         return f"{attribute}: {type_}{'' if field.required else ' | None'} = {value}"
 
     def _type(self, field: FieldDef, name: str) -> tuple[str, dict[str, JsonValue]]:
-        """The annotation, and what it does not say."""
+        """The annotation, and what it cannot express."""
         if field.enum is not None and field.type in ("string", "integer", "boolean", "datetime", "ref"):
             literal = f"Literal[{', '.join(map(_literal, field.enum))}]"
             if field.type == "ref":
@@ -132,7 +133,7 @@ def _block(head: str, lines: list[str]) -> str:
 
 
 def _default(field: FieldDef, extra: dict[str, JsonValue]) -> str | None:
-    """How `Field` gets the default; None: the field has none, because it is required."""
+    """The default as an argument of `Field`; None if the field is required and so has none."""
     if field.default is None:
         return None if field.required else "default=None"
     if field.required:

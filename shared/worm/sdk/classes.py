@@ -1,4 +1,4 @@
-"""`Document`, the base of classes that are models, and what a class says about its model.
+"""`Document`, the base of classes that are models, and the settings of its model.
 
     class Customer(worm.Document):
         worm_settings = worm.ModelSettings(soft_delete=True)
@@ -7,12 +7,13 @@
         email: Annotated[str, worm.Index(unique=True)]
         owner: Annotated[str, worm.Ref("User")]
 
-`worm_settings` says everything that schema.json can say of a model; a class without it gets a collection named for the
-class, an oplog and a manifest. `Index` and `Ref` mark fields. They travel in the JSON schema of the class, as members
-whose names start with `x-worm-`, so they work wherever pydantic accepts an annotation: in unions, in nested classes.
+`worm_settings` can express everything that schema.json can say about a model. A class without it gets a collection
+named after the class, an oplog and a manifest. `Index` and `Ref` mark fields. They are part of the JSON schema of the
+class, as members whose names start with `x-worm-`, so they work wherever pydantic accepts an annotation: in unions, in
+nested classes.
 
-What an object knows of its origin (`version`, `created_at`, …) is read from its provenance (see `document`). These are
-not fields: neither dumped nor compared.
+An object's origin (`version`, `created_at`, …) is read from its provenance (see `document`). These attributes are not
+fields: they are neither dumped nor compared.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ class SnapshotSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ManifestSettings:
-    """The table of the collection. `fields` None keeps all fields, with `extra` also those that are not declared.
-    Values above `max_field_bytes`, and the largest of a row above `max_row_bytes`, stay in the documents alone.
+    """The table of the collection. Without `fields` it has all fields; with `extra`, undeclared ones too. Values larger
+    than `max_field_bytes`, and the largest values of a row above `max_row_bytes`, are kept in the documents only.
 
     Examples:
         >>> class Article(worm.Document):
@@ -89,10 +90,10 @@ class ManifestSettings:
 
 @dataclass(frozen=True, slots=True)
 class FieldIndex:
-    """`worm.Index`: an index of the field that it annotates, or in `ModelSettings.indexes` of the one that it names.
+    """`worm.Index`: an index of the annotated field, or, in `ModelSettings.indexes`, of the field that it names.
 
-    The index is named `by` and the field (`byEmail`) unless `name` says otherwise. An index of a list has an entry for
-    each of its members; `multi_value` says so where the type does not.
+    The index is named `by` plus the field (`byEmail`) unless you pass `name`. An index of a list has an entry for each
+    member; set `multi_value` if the type does not show that it is a list.
 
     Examples:
         >>> from typing import Annotated
@@ -111,7 +112,7 @@ class FieldIndex:
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         if self.field is not None:
             raise Invalid(
-                f"Index({shown(self.field)}) names a field, but it annotates one",
+                f"Index({shown(self.field)}) names a field, but it already annotates one",
                 hint="write Index() in an annotation, or put Index(field) into ModelSettings.indexes",
             )
         mark = {"name": self.name, "unique": self.unique, "multiValue": self.multi_value}
@@ -138,11 +139,11 @@ class Ref:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelSettings:
-    """What schema.json says of a model besides its fields.
+    """Settings of a model: what schema.json says about it besides its fields.
 
-    `path` is the whole path, `#org/@customers/(id:slug)`. Without one, documents are in a collection named for the
-    class: `Customer` in `customers`, `OrderLine` in `order-lines`. `id` is then the type of ids where the class only
-    says `str`, and `singleton` makes a model of one document.
+    `path` is the whole path, `#org/@customers/(id:slug)`. Without one, documents are in a collection named after the
+    class: `Customer` in `customers`, `OrderLine` in `order-lines`. `id` is then the type of ids if the class only says
+    `str`, and `singleton` makes a model with one document.
 
     Examples:
         >>> class Event(worm.Document):
@@ -169,9 +170,10 @@ class ModelSettings:
 
 
 class Document(BaseModel, Generic[Id]):
-    """The base of classes that are models. Ids are text; `Document[int]` and `Document[UUID]` have others.
+    """The base of classes that are models. Ids are text, or integers and UUIDs with `Document[int]` and
+    `Document[UUID]`.
 
-    `id` may be left out of a new object: `insert` chooses one. Until then it is None, whatever its type says.
+    You may leave out the `id` of a new object: `insert` chooses one. Until then it is None, regardless of its type.
 
     Examples:
         >>> class Order(worm.Document):
@@ -194,11 +196,12 @@ class Document(BaseModel, Generic[Id]):
 
         @property
         def version(self) -> str | None:
-            """What the object was read or written as; a save is conditional on it. None for an object that is new."""
+            """The version that the object was read or written as; a save is conditional on it. None for a new
+            object."""
 
         @property
         def seq(self) -> int | None:
-            """The number of its last oplog entry, where it is known."""
+            """The number of its last oplog entry, if known."""
 
         @property
         def model(self) -> str | None:
@@ -216,7 +219,7 @@ class Document(BaseModel, Generic[Id]):
         id: Id | None = None
 
         def __getattr__(self, name: str) -> object:
-            """Asked only for what is neither a field nor set, so that a class may have a field `version`."""
+            """Called only for names that are neither fields nor set, so that a class may have a field `version`."""
             if name in type(self).model_fields:
                 return super().__getattr__(name)
             if name in _ATTRIBUTES:
@@ -227,7 +230,7 @@ class Document(BaseModel, Generic[Id]):
 
 
 def _time_of(item: Document[Any], name: str) -> datetime | None:
-    """Of a field that its class does not declare: carried along, or held as an extra field."""
+    """The value of a field that the class does not declare: carried along, or held as an extra field."""
     origin = provenance_of(item)
     found = (item.model_extra or {}).get(name) or (None if origin is None else origin.carried.get(name))
     return moment_of(found) if isinstance(found, str) else None
@@ -255,7 +258,7 @@ _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
 
 
 def collection_of(name: str, *, singleton: bool) -> str:
-    """The collection of a model without a path: `customers`, `order-lines`; a singleton's is not made plural."""
+    """The collection of a model without a path: `customers`, `order-lines`; a singleton's name is not made plural."""
     words = [word.lower() for word in _WORDS.findall(name)] or [name.lower()]
     if not singleton:
         words[-1] = _plural(words[-1])

@@ -1,11 +1,11 @@
-"""Documents as reading returns them: they know which version they are.
+"""Documents as reads return them: they know their version.
 
-A save is conditional on the version that its document came from, not on what the session happened to read last. So a
-document carries its *provenance*: model, id, version, and its stored bytes. It survives `copy`, `doc | {...}` and
-`pickle`. An object of a pydantic class carries the same, out of the way of its fields.
+A save is conditional on the version of its document, not on what the session last read. So a document carries its
+*provenance*: model, id, version, and its stored bytes. It survives `copy`, `doc | {...}` and `pickle`. An object of a
+pydantic class carries the same, separate from its fields.
 
-*version* is opaque text for callers. It names the stored object by etag, the commit of the model's space, or (a row of
-a table) the seq of its oplog entry.
+*version* is opaque text for callers. It identifies the stored object by etag, by the commit of the model's space, or
+(for a row of a table) by the seq of its oplog entry.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from worm.schema.definition import SYSTEM_FIELDS
 from worm.sdk.html import document_html
 
 ATTRIBUTE = "__worm__"
-"""Under this name an object of a pydantic class has its provenance in its `__dict__`: not a field, so it is neither
-dumped nor compared, but copied and pickled."""
+"""A pydantic object has its provenance in its `__dict__` under this name. It is not a field: it is neither dumped nor
+compared, but copied and pickled."""
 
 
 SEQ_END = 10**19
-"""Of oplog entries: no seq has more than 19 digits."""
+"""For seqs of oplog entries: none has more than 19 digits."""
 
 
 class About(TypedDict, total=False):
-    """What every writing verb takes: who writes, why, and any more context. All of it goes into the history."""
+    """Arguments of every writing verb: who writes, why, and any further context. All of it goes into the history."""
 
     actor: str | None
     reason: str | None
@@ -46,9 +46,9 @@ class About(TypedDict, total=False):
 
 @dataclass(slots=True)
 class Provenance:
-    """Where a document came from. `body` is what is stored (None: not at hand), `read_at` when it was read or written.
-    `partial` says why it cannot be saved: it is not the whole document. `as_of`: it was found at a moment of the past,
-    so it cannot be saved either. `carried`: fields that an object's class does not declare."""
+    """Where a document came from. `body` is the stored bytes (None: unknown), `read_at` when it was read or written.
+    `partial` says why it cannot be saved: it is not the whole document. `as_of`: it is from a moment in the past, so it
+    cannot be saved either. `carried`: fields that an object's class does not declare."""
 
     model: str
     id: str
@@ -68,19 +68,19 @@ class Provenance:
         return self.at.seq
 
     def document(self) -> Document | None:
-        """As it is stored, where that is at hand."""
+        """The stored bytes, if known."""
         return None if self.body is None else loads_document(self.body, max_bytes=len(self.body))
 
     def fresh_version_id(self, now: datetime) -> str | None:
-        """Equal bytes may have come back since: the id of the version counts only a short while, and not where the
-        clock was set back."""
+        """The same bytes may have been stored again since. So the version id counts only for a short time, and not
+        after the clock was set back."""
         is_fresh = self.read_at is not None and timedelta(0) <= now - self.read_at <= TRUST
         return self.at.version_id if is_fresh else None
 
 
 class DocumentDict(dict[str, JsonValue]):
-    """A document: a dict that also has `.version`, `.seq` and `.model`. They are None for one that was never stored,
-    `seq` also where the history does not know the version yet.
+    """A document: a dict that also has `.version`, `.seq` and `.model`. They are None if it was never stored; `seq` is
+    also None while the history does not have the version yet.
 
     Examples:
         >>> acme = db.model("Customer").get("acme")
@@ -98,7 +98,7 @@ class DocumentDict(dict[str, JsonValue]):
 
     @classmethod
     def of(cls, fields: Mapping[str, JsonValue], provenance: Provenance | Callable[[], Provenance] | None) -> Self:
-        """A function is called when the provenance is asked for: of most rows it never is."""
+        """A function is called when the provenance is needed: for most rows it never is."""
         made = cls(fields)
         made._provenance = provenance
         return made
@@ -146,7 +146,7 @@ def _restored(cls: type[DocumentDict], fields: Document, provenance: Provenance 
 
 
 def provenance_of(item: object) -> Provenance | None:
-    """Of a document or of an object; None where it was never stored."""
+    """The provenance of a document or an object; None if it was never stored."""
     if isinstance(item, DocumentDict):
         return item.provenance
     found = getattr(item, "__dict__", {}).get(ATTRIBUTE)
@@ -154,7 +154,7 @@ def provenance_of(item: object) -> Provenance | None:
 
 
 def is_same(one: Mapping[str, JsonValue], other: Mapping[str, JsonValue]) -> bool:
-    """Do they say the same but for `updatedAt`, to the byte? 1 and 1.0 differ."""
+    """Are they equal to the byte, except for `updatedAt`? 1 and 1.0 differ."""
     return _contents(one) == _contents(other)
 
 
@@ -168,7 +168,9 @@ def _contents(document: Mapping[str, JsonValue]) -> bytes:
 def encode_version(at: DocumentVersion) -> str | None:
     if at.etag is None and at.commit is None and at.seq is None:
         return None
-    seq = at.seq if at.etag is None and at.commit is None else None  # learnt later: it must not change the version
+    seq = (
+        at.seq if at.etag is None and at.commit is None else None
+    )  # if it is learned later, it must not change the version
     text = dumps([at.etag, at.commit, seq])
     return urlsafe_b64encode(text).decode().rstrip("=")
 
@@ -194,28 +196,29 @@ def _no_version(given: object) -> Invalid:
     return Invalid(f"{shown(given)} is not the version of a document", path="if_version", hint=hint)
 
 
-# What a write says about itself
+# Actor, reason and metadata of a write
 
 OWN_NOTES = frozenset({"rollback", "snapshot", "restoredFrom"})
 NOTE_BYTES_MAX, ACTOR_BYTES_MAX = 1200, 300
-"""All metadata of an S3 object together may have 2 kB, percent-encoded. So these count percent-encoded, too."""
+"""All metadata of an S3 object may have 2 kB in total, percent-encoded. So these limits count percent-encoded bytes
+too."""
 
 
 def note_of_write(about: About) -> JsonObject | None:
-    """What the history will say in the entry's `metadata`; `Invalid` where it cannot."""
+    """The `metadata` of the history entry; `Invalid` if it cannot be stored."""
     unknown = set(about) - About.__annotations__.keys()
     if unknown:
         raise Invalid(f"unknown argument {shown(min(unknown))}", hint="a write takes actor, reason and metadata")
     given: object = about.get("metadata")
     if given is not None and not isinstance(given, Mapping):
-        raise Invalid(f"takes an object, not {shown(given)}", path="metadata")
+        raise Invalid(f"must be an object, not {shown(given)}", path="metadata")
     note: JsonObject = dict(about.get("metadata") or {})
     if "reason" in note and about.get("reason") is not None:
-        raise Invalid("metadata and reason= both say a reason", path="reason", hint="leave one out")
+        raise Invalid("metadata and reason= both contain a reason", path="reason", hint="pass only one of them")
     taken = sorted(note.keys() & (RESERVED | OWN_NOTES))
     if taken:
         raise Invalid(
-            f"{shown(taken[0])} is a name that the history uses itself", path="metadata", hint="choose another"
+            f"{shown(taken[0])} is a name that the history reserves", path="metadata", hint="choose another name"
         )
     if about.get("reason") is not None:
         note["reason"] = about["reason"]
@@ -235,12 +238,12 @@ def _check_texts(about: About) -> None:
         if given is None:
             continue
         if not isinstance(given, str):
-            raise Invalid(f"takes text, not {shown(given)}", path=name)
-        check_json(given)  # no half of a surrogate pair: it has no bytes
+            raise Invalid(f"must be text, not {shown(given)}", path=name)
+        check_json(given)  # half a surrogate pair cannot be encoded
 
 
 def bring_dict(item: object, document: DocumentDict) -> None:
-    """What the caller changed meanwhile stays as it is."""
+    """Fields that the caller changed in the meantime stay."""
     if isinstance(item, DocumentDict):
         for name, value in document.items():
             if name in SYSTEM_FIELDS or name not in item:

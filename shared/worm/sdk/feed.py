@@ -1,21 +1,21 @@
-"""The feed of changes: every new entry of every history, once it is folded, at least once.
+"""The change feed: every new entry of every history, once it is folded, at least once.
 
-Entries of different documents become known out of order: folds come late, capture runs in parallel, clocks differ. No
-time tells what a reader has seen, so the cursor tells it for every document: it has a *sketch* of the seqs that were
-reported (`sketch.py`), of bounded size. The heads of a table know the newest seq of every document. What the heads have
-and the sketch lacks is new, however late it came.
+Entries of different documents appear out of order: folds are late, capture runs in parallel, clocks differ. A time
+cannot say what a reader has seen, so the cursor says it for every document: it has a *sketch* of the reported seqs
+(`sketch.py`), of bounded size. The heads of a table have the newest seq of every document. Whatever the heads have and
+the sketch lacks is new, however late it came.
 
-How to find out what is new, for one model:
-- The heads are still those of the cursor (their etag): nothing is. One conditional GET.
-- The session made the cursor itself, and remembers what was known then: it compares the heads. Exact.
-- Another process goes on: the sketch of the heads minus that of the cursor tells, if no more than about 100 documents
-  changed. Exact.
-- More changed: a *walk* through all ids in order, over as many calls as it takes. It takes the entries of a document
-  after the time of the cursor for new. At the end the sketches tell exactly what this guess missed, and that is
-  reported too. If it is more than a sketch can tell, the walk starts again and reports the whole history of the model.
+How the feed finds out what is new in one model:
+- If the etag of the heads is still that of the cursor, nothing is new. One conditional GET.
+- The session made the cursor itself, and remembers the state: it compares the heads. Exact.
+- Another process continues: the sketch of the heads minus the sketch of the cursor shows the difference, if no more
+  than about 100 documents changed. Exact.
+- More changed: a *walk* through all ids in order, over as many calls as it takes. It treats entries after the time of
+  the cursor as new. At the end the sketches show exactly what this guess missed, and that is reported too. If a sketch
+  cannot hold that much, the walk starts again and reports the whole history of the model.
 
-A walk is also how an answer with more than `limit` entries goes on. Its cursor has two sketches: of what is passed, as
-it was then, and of what is ahead. The reasons are in docs/decisions/0039-change-feed.md.
+An answer with more than `limit` entries also continues as a walk. Its cursor has two sketches: one of the ids that are
+passed, as they were then, and one of those ahead. docs/decisions/0039-change-feed.md explains why.
 """
 
 from __future__ import annotations
@@ -43,20 +43,21 @@ from worm.values import dataclass
 LIMIT = 100
 LIMIT_MAX = 1000
 CELLS_MIN, CELLS_MAX, CELLS_SHARED = 12, 180, 240
-"""Of the sketch of one model, and of all models of a cursor together. A cursor fits into the address of a request."""
+"""Limits for the sketch of one model, and of all models of a cursor together. A cursor fits into the URL of a
+request."""
 CURSOR_MAX = 256 << 10
 REMEMBERED = 16
-"""So many cursors, of which the session remembers what was known."""
+"""The session remembers the known state for this many cursors."""
 PAUSE_SECONDS, PAUSE_MAX = 0.25, 2.0
-"""Between two looks while a caller waits; each is twice as long as the one before."""
+"""The pause between two polls while a caller waits; each is twice as long as the one before."""
 
 Known = Mapping[str, int]
-"""Of documents that changed: the seq that is reported already."""
+"""Changed documents, with the seq that is already reported."""
 
 
 class ChangeRows(HistoryRows[HistoryEntry]):
-    """Entries of one answer of the feed. `cursor` continues after them. `damages`: what could not be read; the feed
-    goes on after it."""
+    """Entries of one answer of the feed. `cursor` continues after them. `damages` lists entries that could not be read;
+    the feed continues after them."""
 
     cursor: str
 
@@ -69,9 +70,9 @@ class ChangeRows(HistoryRows[HistoryEntry]):
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """A way through all ids that is not at its end. All up to `id` are passed, and counted in `passed` with the seqs
-    that they had then; of `id` itself entries up to `seq` are reported, and more are left (0: none, it is passed).
-    `newest`: the latest time of what was passed."""
+    """An unfinished walk through all ids. All up to `id` are passed, and counted in `passed` with the seqs that they
+    had then. Entries of `id` itself are reported up to `seq`, and more are left (0: none, it is passed). `newest`: the
+    latest time of what was passed."""
 
     passed: Sketch
     id: str = ""
@@ -84,9 +85,9 @@ class Walk:
 
 @dataclass(frozen=True, slots=True)
 class FeedPlace:
-    """Of one model: what is reported, and where to go on. `known`: the seqs of all documents; during a walk those that
-    are ahead of it, and what was guessed wrongly of those behind it. `time`: about that of the newest known entry.
-    `etag`: of the heads in which nothing else was."""
+    """For one model: what is reported, and where to continue. `known`: the seqs of all documents; during a walk the
+    seqs ahead of it, plus wrong guesses behind it. `time`: roughly the time of the newest known entry. `etag`: of the
+    heads that had nothing else."""
 
     known: Sketch
     time: str = ""
@@ -95,7 +96,7 @@ class FeedPlace:
 
     @classmethod
     def of(cls, heads: NewestSeqs, cells: int, now: str) -> FeedPlace:
-        """Where everything is reported."""
+        """The place where everything is reported."""
         known = Sketch.empty(cells).plus((one, head.seq) for one, head in heads.items.items())
         return cls(known, _newest(heads.items.values(), now), heads.etag)
 
@@ -122,7 +123,7 @@ class FeedPlace:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """`asked`: the models that the feed is about; None: all that there are. `turn`: the one to begin with."""
+    """`asked`: the models of the feed; None means all. `turn`: the one to begin with."""
 
     places: Mapping[str, FeedPlace]
     asked: Sequence[str] | None = None
@@ -153,7 +154,7 @@ class Cursor:
 
 
 def _no_cursor() -> Invalid:
-    return Invalid("not the cursor of a feed", path="after", hint="take it from the answer before")
+    return Invalid("this is not the cursor of a feed", path="after", hint="use the `cursor` of the previous answer")
 
 
 def _cells(name: str, sketch: Sketch) -> JsonObject:
@@ -204,7 +205,8 @@ def _whole(value: JsonValue) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NewestSeqs:
-    """The newest entry of every document of a model, at one moment. `etag` None: no etag tells whether they change."""
+    """The newest entry of every document of a model, at one moment. `etag` is None if no etag shows whether they
+    change."""
 
     collection: Collection
     items: Mapping[str, Head]
@@ -212,7 +214,7 @@ class NewestSeqs:
 
     @classmethod
     def of(cls, source: HistorySource, etag: str | None) -> NewestSeqs | None:
-        """None: nothing is folded yet, or the file is lost; changes are reported once there are heads again."""
+        """None: nothing is folded yet, or the file is lost. Changes are reported once the heads exist again."""
         if source.heads is None:
             return None
         if not source.heads.partial and not source.heads.damaged:
@@ -226,19 +228,19 @@ class NewestSeqs:
 
 
 def _newest(heads: Iterable[Head], now: str) -> str:
-    """The latest time; not one of a clock that is ahead."""
+    """The latest time, ignoring clocks that are ahead."""
     return min(now, max((head.ts for head in heads if head.ts != ANY_TIME), default=""))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Remembered:
-    """What was reported when a cursor was made: all that these heads have, but for what was `behind`."""
+    """What was reported when a cursor was made: everything in these heads, except what was `behind`."""
 
     heads: NewestSeqs
     behind: Known
 
     def known(self, heads: NewestSeqs) -> dict[str, int]:
-        """Of all documents of which these heads have more, or less after damage: the seq that is reported."""
+        """The reported seq of every document for which these heads have more, or less after damage."""
         before = self.heads.items
         if before is heads.items:
             return dict(self.behind)
@@ -252,7 +254,7 @@ class Remembered:
 
 
 def _told(place: FeedPlace, heads: NewestSeqs) -> dict[str, int] | None:
-    """The same by the sketch of the cursor; None where it cannot tell."""
+    """The same from the sketch of the cursor; None if the sketch cannot hold it."""
     walk = place.walk
     if walk is None and place.known.is_empty:
         return dict.fromkeys(heads.items, 0)
@@ -291,7 +293,7 @@ class PageDraft:
 
     @property
     def left(self) -> int:
-        """How many more it takes; damaged entries count."""
+        """How many more entries fit; damaged entries count."""
         return self.limit - self.taken
 
     def read(self, collection: Collection, spans: Iterable[Span]) -> None:
@@ -307,7 +309,7 @@ class PageDraft:
 
 
 def _entries(collection: Collection, span: Span) -> tuple[list[OplogEntry], list[Corrupt]]:
-    """Those that can be read, and what is wrong with the others."""
+    """The readable entries, and the errors of the others."""
     oplog = collection.oplog
     try:
         found = list(oplog.entries(span.id, first=span.first + 1, last=span.last))
@@ -329,7 +331,8 @@ def _entries(collection: Collection, span: Span) -> tuple[list[OplogEntry], list
 
 
 def _seq_at(collection: Collection, entity_id: str, seq: int, time: str) -> int:
-    """The newest entry up to `seq` that is not after the time. Where damage is in the way, 0: all is reported."""
+    """The newest entry up to `seq` that is not after the time. 0 if damage is in the way: then everything is
+    reported."""
     if not time or seq < 2:
         return 0
     oplog = collection.oplog
@@ -348,7 +351,7 @@ def _seq_at(collection: Collection, entity_id: str, seq: int, time: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class FedModel:
-    """What became of one model in one call. `remembered` None: only the sketch tells what is known."""
+    """The result for one model in one call. `remembered` is None if only the sketch shows what is known."""
 
     place: FeedPlace
     remembered: Remembered | None
@@ -356,7 +359,7 @@ class FedModel:
 
 
 class ModelFeed:
-    """The feed of one model, from a place on, as far as these heads and `answer` go."""
+    """The feed of one model, from a place as far as these heads and `answer` go."""
 
     def __init__(self, place: FeedPlace, heads: NewestSeqs, answer: PageDraft, now: str, cells: int) -> None:
         self._place, self._heads, self._answer = place, heads, answer
@@ -373,7 +376,7 @@ class ModelFeed:
         return self._walked(known, is_complete)
 
     def _settled(self, known: Known) -> FeedPlace:
-        """Everything is reported. A sketch that has become too small for the model is made again."""
+        """Everything is reported. A sketch that is too small for the model is rebuilt."""
         if 2 * self._place.known.size < self._wanted_cells():
             return FeedPlace.of(self._heads, self._wanted_cells(), self._now)
         sketch = self._place.known.plus((one, self._heads.seq(one) - seq) for one, seq in known.items())
@@ -388,8 +391,8 @@ class ModelFeed:
     # Walking
 
     def _walked(self, known: Known | None, is_complete: bool) -> FedModel:
-        """On through the ids, until the answer is full or all are passed. `is_complete`: `known` is about all ids, also
-        those behind the walk."""
+        """Continue through the ids, until the answer is full or all ids are passed. `is_complete`: `known` covers all
+        ids, including those behind the walk."""
         place, seq = self._place, self._heads.seq
         start = place.walk or Walk(Sketch.empty(place.known.size))
         way = self._stretch(start, known)
@@ -411,7 +414,7 @@ class ModelFeed:
         return self._ended(rest, FeedPlace(passed, max(place.time, newest)), remembered)
 
     def _stretch(self, start: Walk, known: Known | None) -> Stretch:
-        """What fits into the answer."""
+        """As many as fit into the answer."""
         left, spans, firsts, at = self._answer.left, list[Span](), dict[str, int](), start.id
         if start.seq:
             last = self._heads.seq(at)
@@ -432,7 +435,8 @@ class ModelFeed:
         return Stretch(spans, firsts, ahead, ahead[-1] if ahead else at, is_end=True)
 
     def _changed(self, ahead: Sequence[str], known: Known | None) -> Iterator[Span]:
-        """The documents that have more than is known; where nothing tells, those with entries after its time."""
+        """The documents that have more than is known; if that is unknown, those with entries after the time of the
+        cursor."""
         heads, time = self._heads, self._place.time
         if known is not None:
             yield from (Span(one, known[one], heads.seq(one)) for one in ahead if one in known)
@@ -443,8 +447,8 @@ class ModelFeed:
             yield from (Span(one, first, heads.seq(one)) for one, first in zip(some, firsts, strict=True))
 
     def _ended(self, rest: Sketch, place: FeedPlace, remembered: Remembered | None) -> FedModel:
-        """All ids are passed. What is left in `rest` was guessed wrongly: entries that are not after the time of the
-        cursor, and were not known."""
+        """All ids are passed. `rest` holds wrong guesses: entries that are not after the time of the cursor, and were
+        not known."""
         heads = self._heads
         if rest.is_empty:
             is_all = remembered is not None and not remembered.behind
@@ -464,15 +468,15 @@ class ModelFeed:
         return FedModel(place, Remembered(heads, behind))
 
     def _guess(self, entity_id: str) -> int:
-        """What the walk took for known."""
+        """What the walk assumed to be known."""
         head, time = self._heads.items[entity_id], self._place.time
         return head.seq if head.ts <= time else _seq_at(self._heads.collection, entity_id, head.seq, time)
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A part of a walk: the entries to report; where a document is met the first time, what of it is known; the ids
-    that are passed. It ends at `at`, within this document if `seq` is not 0; or all ids are passed."""
+    """Part of a walk: the entries to report; for a document that is met for the first time, what is known of it; and
+    the ids that are passed. It ends at `at`, within this document if `seq` is not 0; or all ids are passed."""
 
     spans: Sequence[Span]
     firsts: Mapping[str, int]
@@ -493,7 +497,7 @@ Read = Callable[[str, "str | None"], "tuple[HistorySource, str | None] | None"]
 
 
 class ChangeFeed:
-    """Of one session. Safe across threads."""
+    """The feed of one session. Safe across threads."""
 
     def __init__(self, read: Read, clock: Clock) -> None:
         self._read, self._clock = read, clock
@@ -505,7 +509,7 @@ class ChangeFeed:
         self._remembered: OrderedDict[str, dict[str, Remembered]] = OrderedDict()
 
     def start(self, names: Sequence[str], asked: Sequence[str] | None) -> ChangeRows:
-        """The cursor of now."""
+        """The current cursor."""
         now, cells = iso_seconds(self._clock.now()), _share(names)
         places, known = dict[str, FeedPlace](), dict[str, Remembered]()
         for name, found in zip(names, in_parallel(lambda one: self._heads(one, None), names), strict=True):
@@ -519,11 +523,11 @@ class ChangeFeed:
     def next(
         self, names: Sequence[str], asked: Sequence[str] | None, after: str, limit: int
     ) -> tuple[ChangeRows, bool]:
-        """What is new, and whether more is known to be there."""
+        """The new entries, and whether there are more."""
         cursor = Cursor.of_text(after)
         if (None if cursor.asked is None else [*cursor.asked]) != (None if asked is None else [*asked]):
             of = "all models" if cursor.asked is None else ", ".join(map(shown, cursor.asked))
-            raise Invalid(f"the cursor is of a feed of {of}", path="after", hint="give the same model= again")
+            raise Invalid(f"this cursor belongs to a feed of {of}", path="after", hint="pass the same model= again")
         places = {name: cursor.places.get(name) or FeedPlace(Sketch.empty(CELLS_MIN)) for name in names}
         with self._lock:
             known = dict(self._remembered.get(after, {}))
@@ -545,7 +549,7 @@ class ChangeFeed:
         return answer.rows(text), bool(cut)
 
     def _heads(self, name: str, etag: str | None) -> NewestSeqs | None:
-        """None: as the cursor knows them, or there are none."""
+        """None: they are unchanged since the cursor, or there are none."""
         found = self._read(name, etag)
         return None if found is None else NewestSeqs.of(*found)
 
@@ -561,7 +565,7 @@ class ChangeFeed:
     def wait(
         self, names: Sequence[str], asked: Sequence[str] | None, after: str, limit: int, seconds: float
     ) -> ChangeRows:
-        """The same, as soon as something is new; after so many seconds the answer is empty."""
+        """The same, as soon as something is new. After this many seconds the answer is empty."""
         end, pause = self._clock.monotonic() + seconds, PAUSE_SECONDS
         while True:
             rows, has_more = self.next(names, asked, after, limit)
@@ -586,6 +590,6 @@ def _from(names: Sequence[str], first: str) -> list[str]:
 
 def check_limits(limit: object, wait: object) -> None:
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= LIMIT_MAX:
-        raise Invalid(f"takes a whole number from 1 to {LIMIT_MAX}, not {shown(limit)}", path="limit")
+        raise Invalid(f"must be a whole number from 1 to {LIMIT_MAX}, not {shown(limit)}", path="limit")
     if isinstance(wait, bool) or not isinstance(wait, int | float) or not 0 <= wait < float("inf"):
-        raise Invalid(f"takes a number of seconds, not {shown(wait)}", path="wait")
+        raise Invalid(f"must be a number of seconds, not {shown(wait)}", path="wait")

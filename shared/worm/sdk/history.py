@@ -1,12 +1,12 @@
-"""The past of a document: its entries, any earlier state, full copies of it, and going back.
+"""The past of a document: its entries, earlier states, full copies, and going back.
 
-History is what is recorded. With `maintenance="inline"` every write of this session is, at once; with `"events"` it is
-once the workers have seen the event, usually seconds later. Nothing here waits for them or does their work.
+History contains what is recorded. With `maintenance="inline"` every write of this session is recorded at once; with
+`"events"` the workers record it after the event, usually seconds later. Nothing here waits for them or does their work.
 
-Snapshots are full copies of a document, taken on demand. The copies that the schema asks for (`snapshots.every`) are
-taken where entries are recorded, inline or by the workers.
+Snapshots are full copies of a document, taken on demand. The periodic copies of the schema (`snapshots.every`) are
+taken when entries are recorded, inline or by the workers.
 
-A module of its own because it is one group of verbs: `Model` (`model.py`) is made of seven such groups.
+A separate module, because it is one group of verbs; `Model` (`model.py`) combines seven such groups.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class History(Writing[D]):
     def get_history(
         self, id: object = SINGLETON_ID, *, limit: int | None = None, before_seq: int | None = None
     ) -> HistoryRows[OplogEntry]:
-        """Entries of a document's oplog, oldest first. With `limit`, the newest ones of those before `before_seq`; the
-        requests are as many as the entries, whatever the length of the history. `Corrupt` where entries are missing.
+        """Entries of a document's oplog, oldest first. With `limit`, you get the newest ones before `before_seq`. It
+        takes one request per entry, however long the history is. `Corrupt` if entries are missing.
 
         Examples:
             >>> [(entry.seq, entry.op, entry.actor) for entry in customers.get_history("acme")]
@@ -65,13 +65,14 @@ class History(Writing[D]):
         self, id: object = SINGLETON_ID, *, seq: int | None = None, time: datetime | str | None = None
     ) -> D | None:
         """The document after entry `seq`, or as of a time; None if it was deleted then. Its `seq` says which entry that
-        is (`rollback` takes it); it can be saved only if it is still the current one.
+        is (pass it to `rollback`). You can save it only if it is still the current version.
 
-        A time has whole seconds, as S3 has: all entries of that second count. Text without a zone is UTC. `NotFound`
-        when there is no such entry, or none at that time yet.
+        Times have whole seconds, as in S3: all entries of that second count. Text without a zone is UTC. `NotFound` if
+        there is no such entry, or none up to that time.
 
-        By seq at most 1 + `snapshots.every` requests, by time one more, at any length of the history. Where a time mark
-        is missing there (docs/decisions/0008), twice that and the logarithm of the distance to the next one.
+        By seq it takes at most 1 + `snapshots.every` requests, by time one more, however long the history is. If a time
+        mark is missing there (docs/decisions/0008), it takes twice that plus the logarithm of the distance to the next
+        one.
 
         Examples:
             >>> _ = customers.patch("acme", {"name": "Acme Corp"})
@@ -80,7 +81,7 @@ class History(Writing[D]):
         """
         entity_id = self._require_oplog(id)
         if (seq is None) == (time is None):
-            raise Invalid("get_at needs a seq or a time, one of them")
+            raise Invalid("get_at needs either a seq or a time")
         if seq is None:
             assert time is not None
             moment = iso_seconds(moment_in_utc(time))
@@ -99,8 +100,8 @@ class History(Writing[D]):
         return self._shape.load(DocumentDict.of({"id": entity_id, **state}, origin))
 
     def diff(self, id: object, seq_a: int, seq_b: int) -> FieldDiff:
-        """The fields that differ between two entries, as an oplog entry holds them: `{"name": ["Acme", "Acme Inc"]}`. A
-        side without the field is None, like null; `diff_between` tells the two apart.
+        """The fields that differ between two entries, as in an oplog entry: `{"name": ["Acme", "Acme Inc"]}`. A missing
+        field is None, like null; `diff_between` distinguishes the two.
 
         Examples:
             >>> _ = customers.patch("acme", {"name": "Acme Corp"})
@@ -110,7 +111,7 @@ class History(Writing[D]):
         return self.diff_between(id, seq_a, seq_b).diff
 
     def diff_between(self, id: object, seq_a: int, seq_b: int) -> Diff:
-        """`diff`, with `absent`: which of its Nones mean 'no such field'. A deleted document has no fields.
+        """`diff`, with `absent`: which of its Nones mean "no such field". A deleted document has no fields.
 
         Examples:
             >>> _ = customers.patch("acme", {"email": None})
@@ -124,9 +125,9 @@ class History(Writing[D]):
     def rollback(
         self, id: object = SINGLETON_ID, *, to_seq: int, if_version: str | None = None, **about: Unpack[About]
     ) -> D:
-        """Save the document of an earlier entry again; `updatedAt` is now. Where the document is deleted, this brings
-        it back. Appends an entry; history is never rewritten. `Conflict` when the document changes meanwhile, or is
-        not of `if_version`.
+        """Save the document of an earlier entry again, with the current time as `updatedAt`. This also restores a
+        deleted document. It appends an entry; history is never rewritten. `Conflict` if the document changes in the
+        meantime, or is not at `if_version`.
 
         Examples:
             >>> _ = customers.patch("acme", {"name": "oops"})
@@ -138,7 +139,7 @@ class History(Writing[D]):
         state = self._state_at(entity_id, to_seq)
         if state is None:
             raise Invalid(
-                f"{self.name} '{entity_id}' was deleted at seq {to_seq}, there is no document to go back to",
+                f"{self.name} '{entity_id}' was deleted at seq {to_seq}, so there is nothing to roll back to",
                 key=self._document_key(entity_id),
                 hint=Hint(
                     "choose another entry of get_history()",
@@ -151,9 +152,9 @@ class History(Writing[D]):
     # Snapshots
 
     def snapshot(self, id: object = SINGLETON_ID) -> JsonObject:
-        """Keep a full copy of the document as it is now: `{"ts", "size", "seq"}`, `ts` being its name. Taking the same
-        state again changes nothing. `Unavailable` while the workers have not recorded the newest version yet. Without
-        an oplog the copy is of the stored version, and `seq` is None.
+        """Keep a full copy of the document as it is now. Returns `{"ts", "size", "seq"}`; `ts` is its name. Taking the
+        same state again changes nothing. `Unavailable` until the workers have recorded the newest version. Without an
+        oplog, the stored version is copied and `seq` is None.
 
         Examples:
             >>> customers.snapshot("acme")["seq"]
@@ -187,13 +188,13 @@ class History(Writing[D]):
         entity_id = self._checked(id)
         found = self._collection.snapshots.list(entity_id)
         if not found and self._collection.definition.oplog:
-            self._tail(entity_id)  # a document that never was has no snapshots to list: `NotFound`
+            self._tail(entity_id)  # `NotFound` for a document that never existed
         elif not found and self._session.store.head(self._document_key(entity_id)) is None:
             raise self._missing(entity_id)
         return [_shown(info) for info in found]
 
     def restore_snapshot(self, id: object, ts: str, *, if_version: str | None = None, **about: Unpack[About]) -> D:
-        """Save the document of a snapshot again, as `rollback` does with an entry.
+        """Save the document of a snapshot again, like `rollback` with an entry.
 
         Examples:
             >>> taken = customers.snapshot("acme")
@@ -212,7 +213,7 @@ class History(Writing[D]):
         return self._bring_back(entity_id, found.document, about, {"snapshot": ts}, if_version)
 
     def _newest(self, entity_id: str) -> OplogEntry:
-        """The entry of the document as it is stored now. Inline what is not recorded yet is recorded first."""
+        """The entry of the document as it is stored now. With inline maintenance, a missing entry is recorded first."""
         current = self._session.store.head(self._document_key(entity_id))
         try:
             tail = self._tail(entity_id)
@@ -222,7 +223,7 @@ class History(Writing[D]):
         else:
             if _is_of(tail, current):
                 return tail
-        self._current(entity_id)  # `Invalid` where it is a broken document, which nobody records
+        self._current(entity_id)  # `Invalid` for a broken document, which is never recorded
         if self._session.settings.maintenance == "inline":
             self._maintain([Touched(entity_id)])
             tail = self._tail(entity_id)
@@ -231,13 +232,13 @@ class History(Writing[D]):
         raise Unavailable(
             f"{self.name} '{entity_id}': the newest version is not recorded yet",
             key=self._document_key(entity_id),
-            hint="try again in some seconds; if that does not help, the workers are not running: `worm repair`",
+            hint="try again in a few seconds; if that does not help, the workers are not running: run `worm repair`",
         )
 
-    # What these need
+    # Shared
 
     def _bring_back(self, entity_id: str, state: Document, about: About, note: JsonObject, if_version: str | None) -> D:
-        """Save an earlier state over the current document, valid or not, or where there is none."""
+        """Save an earlier state over the current document, valid or not, or where none is stored."""
         is_logged = self.logged is not None
         found = self._stored_now(entity_id) if is_logged else self._session.store.head(self._document_key(entity_id))
         parent = None if found is None else self._seen(entity_id, found, None)
@@ -250,7 +251,7 @@ class History(Writing[D]):
         return self._finish(None, (document, touched))
 
     def _tail(self, entity_id: str) -> OplogEntry:
-        """The newest entry: from the head hint a step or two."""
+        """The newest entry: one or two steps from the head hint."""
         with self._tables:
             head = (self.table.heads.among([entity_id]) or Heads(self.name)).get(entity_id)
         tail = self._collection.oplog.tail(entity_id, at_least=0 if head is None else head.seq)
@@ -261,7 +262,7 @@ class History(Writing[D]):
         return tail
 
     def _check_end(self, entity_id: str, last: int) -> None:
-        """`Corrupt` where entries lie behind the last one that was found: those between them are missing."""
+        """`Corrupt` if there are entries after the last one that was found: those in between are missing."""
         oplog = self._collection.oplog
         if not oplog.is_end(entity_id, last):
             seqs = oplog.seqs(entity_id)
@@ -269,36 +270,36 @@ class History(Writing[D]):
             if missing is not None and seqs.last > last:
                 damage = gap(missing, oplog.key(entity_id, missing[0]))
                 damage.hint = Hint(
-                    f"get_history(before_seq={missing[0]}) has those before it; {damage.hint}",
-                    f"`worm history --before {missing[0]}` shows those before it; {damage.hint}",
-                    f"GET …/{{id}}/history?before={missing[0]} has those before it; {damage.hint}",
+                    f"get_history(before_seq={missing[0]}) has the entries before it; {damage.hint}",
+                    f"`worm history --before {missing[0]}` shows the entries before it; {damage.hint}",
+                    f"GET …/{{id}}/history?before={missing[0]} has the entries before it; {damage.hint}",
                 )
                 raise damage
 
     def _state_at(self, entity_id: str, seq: int) -> Document | None:
         if isinstance(seq, bool) or not isinstance(seq, int):
-            raise Invalid(f"a seq is a whole number, not {shown(seq)}", path="seq")
+            raise Invalid(f"seq must be a whole number, not {shown(seq)}", path="seq")
         found = self._collection.oplog.at_seq(entity_id, seq) if seq >= 1 else None
         if found is None:
             raise NotFound(
                 f"{self.name} '{entity_id}' has no entry {shown(seq)}",
                 key=self._document_key(entity_id),
                 hint=Hint(
-                    "get_history() tells which there are",
-                    "`worm history` shows which there are",
-                    "GET …/{id}/history shows which there are",
+                    "get_history() lists the entries",
+                    "`worm history` lists the entries",
+                    "GET …/{id}/history lists the entries",
                 ),
             )
         return found.document
 
     def _recorded(self) -> HistorySource:
-        """What a search over the histories of all documents starts from: `Worm.history`."""
+        """The starting point of a search over all histories (`Worm.history`)."""
         self._check_oplog()
         with self._tables:
             return HistorySource(self._collection, self.table.heads.read())
 
     def _recorded_news(self, etag: str | None) -> tuple[HistorySource, str | None] | None:
-        """The same with the etag of the heads, for `Worm.changes`; None: they still have this one."""
+        """The same with the etag of the heads, for `Worm.changes`; None: the etag is unchanged."""
         self._check_oplog()
         with self._tables:
             heads = self.table.heads

@@ -1,4 +1,4 @@
-"""How answers show themselves: as a table in a notebook (`_repr_html_`), as a short list in a terminal (`repr`).
+"""How answers are displayed: as a table in a notebook (`_repr_html_`), as a short list in a terminal (`repr`).
 
 The HTML is plain: a table with a caption, no style, no script. Every text in it is escaped. The same answer gives the
 same HTML.
@@ -19,7 +19,7 @@ NO_FIELD = "(none)"
 
 
 def list_repr(name: str, items: Sequence[object], cursor: str | None) -> str:
-    """`Rows([{…}, {…}], count=2)`: the first items, how many there are, and the cursor where there is one."""
+    """`Rows([{…}, {…}], count=2)`: the first items, how many there are, and the cursor if there is one."""
     shown = [repr(item) for item in items[:LISTED_MAX]]
     if len(items) > LISTED_MAX:
         shown.append(f"… {len(items) - LISTED_MAX:,} more")
@@ -28,7 +28,7 @@ def list_repr(name: str, items: Sequence[object], cursor: str | None) -> str:
 
 
 def rows_html(names: Sequence[str], records: Sequence[Mapping[str, JsonValue]], cursor: str | None) -> str:
-    """The first rows, with the columns that any of them has."""
+    """The first rows, with every column that one of them has."""
     shown = records[:ROWS_MAX]
     used = [name for name in names if any(not isinstance(field_value(one, name), Missing) for one in shown)]
     columns = used[:COLUMNS_MAX]
@@ -42,14 +42,14 @@ def rows_html(names: Sequence[str], records: Sequence[Mapping[str, JsonValue]], 
 def document_html(
     fields: Mapping[str, JsonValue], *, model: str | None = None, version: str | None = None, seq: int | None = None
 ) -> str:
-    """Field and value; which version it is, where it was read from."""
+    """Field and value, with the version if it was read."""
     facts = {"": model, "version ": version, "seq ": None if seq is None else str(seq)}
     notes = [f"{name}{value}" for name, value in facts.items() if value is not None]
     return table_html(("field", "value"), [[name, _shown(value)] for name, value in fields.items()], notes)
 
 
 def history_html(entries: Sequence[OplogEntry], *, cursor: str | None = None, damages: int = 0) -> str:
-    """An entry a row. Which document it is of has columns where entries of several are together."""
+    """One row per entry. Model and id are columns if the entries belong to several documents."""
     shown = entries[:ROWS_MAX]
     named = any(hasattr(entry, "model") for entry in shown)
     columns = ["seq", "op", "time", "actor", "reason", "change"]
@@ -81,7 +81,7 @@ def change_text(entry: OplogEntry, show: Callable[[JsonValue], str]) -> str:
 
 def table_html(columns: Sequence[str], rows: Iterable[Sequence[str]], notes: Sequence[str] = ()) -> str:
     """A table of texts, which are escaped here."""
-    from html import escape  # with the names of all characters, which a command never shows
+    from html import escape  # it loads the names of all characters, which commands do not need
 
     head = "".join(f"<th>{escape(name)}</th>" for name in columns)
     body = "".join(f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in row)}</tr>" for row in rows)

@@ -1,16 +1,16 @@
-"""What a session remembers of one model: what it wrote that tables may not know yet.
+"""What a session remembers of one model: its own writes that tables may not have yet.
 
-*Own writes* are documents that the session wrote, and ids that it deleted, until the table knows: a query shows them
-at once. No write is ever conditional on what is remembered here: documents carry their own versions.
+*Own writes* are documents that the session wrote, and ids that it deleted, until the table has them: a query shows them
+at once. No write is ever conditional on this memory: documents carry their own versions.
 
-How the session knows, without a request, that the table has a write: by the seq, where it recorded the write itself;
-else by `updatedAt`, or by the row that is gone. Clocks differ, and callers may give any `updatedAt`: a row that is no
-later than a version that the session wrote over does not know the write, whatever the time in the write itself. A write
-that the table does not know for some seconds is confirmed by the next query (`confirm`): if another wrote over
-it, that takes its place. After `OWN_SECONDS` the table is believed in any case. Of more than `OWN_MAX` the oldest go
-first; then a query may show what the table has of them.
+How the session knows, without a request, that the table has a write: by the seq, if it recorded the write itself;
+otherwise by `updatedAt`, or by the missing row. Clocks differ, and callers may set any `updatedAt`: a row that is not
+later than a version that the session replaced does not include the write, whatever time the write itself has. A write
+that the table lacks for some seconds is confirmed by the next query (`confirm`): if another writer replaced it, the
+newer document takes its place. After `OWN_SECONDS` the table is trusted in any case. Above `OWN_MAX` the oldest writes
+are dropped first; a query may then show what the table has of them.
 
-A module of its own because no verb is in it, and queries see only its protocol.
+A separate module, because it has no verbs, and queries see only its protocol.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from worm.values import dataclass
 
 
 class CommitsAhead(Protocol):
-    """What the log of a model's space has that stored documents may not have yet."""
+    """What the log of a model's space has and stored documents may not have yet."""
 
     def ahead(self) -> set[str]:
         """The ids of documents that may be behind a commit of this session."""
         ...
 
     def settled(self, read: dict[str, DocumentState], ids: Sequence[str]) -> dict[str, DocumentState]:
-        """Of these, what the log has where it is newer than what was read."""
+        """Those for which the log is newer than what was read, as the log has them."""
         ...
 
 
 class Memory(AsStored):
-    """Safe across threads. `log`: of a model in a space."""
+    """Safe across threads. `log`: for a model in a space."""
 
     log: CommitsAhead | None = None
 
@@ -67,8 +67,8 @@ class Memory(AsStored):
     def wrote(
         self, entity_id: str, document: Document, over: Mapping[str, JsonValue] | None, version: DocumentVersion
     ) -> None:
-        """The session wrote this document, as this version, over that one (None: there was none). It is kept as it is:
-        nobody may change it."""
+        """The session wrote this document, as this version, over that one (None: there was none). It is kept as it is
+        and must not be changed."""
         with self._lock:
             self._own.add(entity_id, document, _updated(document), _updated(over), version)
 
@@ -84,7 +84,7 @@ class Memory(AsStored):
             self._own.add(entity_id, deepcopy(document), updated, _updated(over), DocumentVersion("", commit=seq))
 
     def recorded(self, entity_id: str, seq: int) -> None:
-        """What the session wrote stands in the oplog up to this seq."""
+        """The session's writes are in the oplog up to this seq."""
         with self._lock:
             self._own.recorded(entity_id, seq)
 
@@ -94,7 +94,7 @@ class Memory(AsStored):
             return self._own.numbers(ids)
 
     def folded(self, unfolded: Mapping[str, int]) -> None:
-        """Queries need not be told of these writes any more; of later ones of the same ids they do."""
+        """Queries no longer need these writes; they still need later writes of the same ids."""
         with self._lock:
             self._own.drop(unfolded)
 
@@ -104,22 +104,22 @@ class Memory(AsStored):
             self._own.drop(self._own.numbers([entity_id]))
 
     def own_writes(self, known: Known) -> dict[str, WrittenDocument]:
-        """What the table does not know yet. What it knows is forgotten."""
+        """The writes that the table lacks. Those that it has are forgotten."""
         with self._lock:
             return self._own.unknown_to(known)
 
     def recent_writes(self) -> dict[str, WrittenDocument]:
-        """All that the session wrote lately and that is not known to be in the table."""
+        """All recent writes of the session that may not be in the table."""
         with self._lock:
             return self._own.recent()
 
     def confirm(self, asked: Mapping[str, OwnWrite], found: Mapping[str, DocumentState]) -> None:
-        """What became of these own writes: what others wrote since takes their place."""
+        """The current state of these own writes: newer writes of others take their place."""
         with self._lock:
             self._own.confirm(asked, found)
 
     def ids_with(self, index: IndexDef, values: Sequence[JsonValue]) -> set[str]:
-        """The ids of those that have one of the values in the indexed field."""
+        """The ids of own writes that have one of the values in the indexed field."""
         with self._lock:
             return self._own.ids_with(index, values)
 
@@ -128,7 +128,7 @@ HEADS_MAX = 10_000
 
 
 class RecordedHeads:
-    """What the session recorded last of each document: hints, which others may have made stale. Safe across threads."""
+    """What the session recorded last of each document: hints, which may be out of date. Safe across threads."""
 
     def __init__(self) -> None:
         self._lock = new_lock()
@@ -160,11 +160,11 @@ OWN_MAX = 50_000
 
 @dataclass(frozen=True, slots=True)
 class WrittenDocument:
-    """A write of this session, with its number among them. `document` None: deleted. `seq`: of its entry, where the
-    session recorded it itself; `updated`: the time in what was written, or in what was deleted ("": not
-    known); `over`: the latest time in the versions that it, and own writes just before it, replaced; `at` and
-    `checked`: when it was written, and last known to be the newest, in monotonic time; `version`: as which it was
-    stored. What another wrote over it takes its place."""
+    """A write of this session, with its number. `document` is None for a delete. `seq`: of its entry, if the session
+    recorded it itself; `updated`: the time in the written or deleted document ("": unknown); `over`: the latest time in
+    the versions that it, and own writes just before it, replaced; `at` and `checked`: when it was written, and when it
+    was last known to be the newest, in monotonic time; `version`: the version it was stored as. A newer write of
+    another session takes its place."""
 
     number: int
     document: Document | None
@@ -176,20 +176,20 @@ class WrittenDocument:
     version: DocumentVersion = NO_VERSION
 
     def is_in(self, row: Row | None) -> bool:
-        """Does the row, by its `updatedAt`, tell of this write or of a later one?"""
+        """Does the row, judging by its `updatedAt`, include this write or a later one?"""
         is_deletion = self.document is None
         if row is None or (is_deletion and not self.updated):
             return False
         seen = str(row.get("updatedAt", ""))
         if not is_deletion and seen == self.updated:
-            return seen != self.over  # the same time twice tells nothing
+            return seen != self.over  # two equal times prove nothing
         if self.over and not _is_later(seen, self.over):
             return False
         return _is_later(seen, self.updated) if is_deletion else not _is_later(self.updated, seen)
 
 
 class Known(Protocol):
-    """What a table knows: its rows, and the newest seq that it has folded of every entity."""
+    """What a table contains: its rows, and the newest folded seq of every entity."""
 
     @property
     def rows(self) -> Mapping[str, Row]: ...
@@ -202,7 +202,7 @@ class WriteOverlay:
 
     def __init__(self, clock: Clock, definition: ModelDef) -> None:
         self._clock = clock
-        self._is_needed = definition.keeps_manifest  # else queries read the documents
+        self._is_needed = definition.keeps_manifest  # otherwise queries read the documents
         self._writes: OrderedDict[str, WrittenDocument] = OrderedDict()
         self._values = [(index, IndexedValues(index)) for index in definition.indexes.values()]
         self._count = 0
@@ -219,7 +219,7 @@ class WriteOverlay:
         over: str = "",
         version: DocumentVersion = NO_VERSION,
     ) -> None:
-        """The document is kept as it is: nobody may change it. `over`: the time in the version that it replaced."""
+        """The document is kept as it is and must not be changed. `over`: the time in the version that it replaced."""
         if not self._is_needed:
             return
         before = self._writes.get(entity_id)
@@ -252,7 +252,7 @@ class WriteOverlay:
                 self._drop(entity_id)
 
     def confirm(self, asked: Mapping[str, OwnWrite], found: Mapping[str, DocumentState]) -> None:
-        """Put what was found in the place of these writes, but of none that came after them."""
+        """Replace these writes by what was found, but none that came after them."""
         for entity_id, own in asked.items():
             written = self._writes.get(entity_id)
             if written is not None and written is own:
@@ -273,9 +273,9 @@ class WriteOverlay:
         return replace(own, document=now.document, updated=updated, over=over, seq=None, version=version)
 
     def unknown_to(self, known: Known) -> dict[str, WrittenDocument]:
-        """What the table does not know yet. What it knows is forgotten.
+        """The writes that the table lacks. Those that it has are forgotten.
 
-        A table that has not changed since it was asked last is only asked for what was written since.
+        If the table has not changed since the last call, only newer writes are compared.
         """
         self._forget_old()
         compared = 0
@@ -319,7 +319,7 @@ class WriteOverlay:
 
 
 def _is_later(one: str, other: str) -> bool:
-    """As times where both are; else as texts."""
+    """Compared as times if both are times, else as texts."""
     first, second = moment_of(one), moment_of(other)
     return one > other if first is None or second is None else first > second
 
@@ -329,5 +329,5 @@ def _is_known(entity_id: str, own: WrittenDocument, known: Known) -> bool:
         return known.seqs.get(entity_id, 0) >= own.seq
     row = known.rows.get(entity_id)
     if own.document is None and row is None:
-        return entity_id in known.seqs  # never heard of: the creation itself may still come
+        return entity_id in known.seqs  # unknown: its creation may not be folded yet
     return own.is_in(row)

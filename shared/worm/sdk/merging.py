@@ -1,9 +1,9 @@
-"""What a branch changed, by model, document and field; and bringing it into another branch.
+"""The changes of a branch, by model, document and field; and merging them into another branch.
 
-A merge is planned by the space (`spaces/merging.py`), document by document. Before anything is committed, the result is
-checked as if it were saved: the schema, the access mode, unique values, references. A document that only one side
-changed is taken as it is, `updatedAt` included; what both changed is decided by the policy. That both have changed
-`updatedAt` is no conflict.
+The space plans a merge (`spaces/merging.py`), document by document. Before anything is committed, the result is checked
+like a save: schema, access mode, unique values, references. A document that only one side changed is taken as it is,
+`updatedAt` included; the policy decides about documents that both changed. Different `updatedAt` values are not a
+conflict.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from worm.store.parallel import chunked, in_parallel
 
 ATTEMPTS = 10
 NOTE_BYTES = 512
-"""At most what the record of a merge says about a document beside the document itself, with usual names."""
+"""An upper limit for what the record of a merge says about a document besides the document itself, with usual names."""
 PROBLEMS_MAX = 3
 ASKED_AT_ONCE = 200
 
 
 @dataclass(frozen=True, slots=True)
 class BranchChange:
-    """A document that a merge changes. `before` and `after`: None where there is none; `fields`: what differs, as in an
-    oplog entry; `is_conflict`: the other branch has changed it, too.
+    """A document that a merge changes. `before` and `after` are None if there is no document; `fields`: the
+    differences, as in an oplog entry; `is_conflict`: the other branch has changed it too.
 
     Examples:
         >>> db.create_branch("draft")
@@ -71,7 +71,7 @@ class BranchChange:
 
 @dataclass(frozen=True, slots=True)
 class MergeResult:
-    """`seqs`: the commits of the merge, none where there was nothing to do. `merge_id` is in the history of each
+    """The result of a merge. `seqs`: its commits, none if there was nothing to do. `merge_id` is in the history of each
     document.
 
     Examples:
@@ -94,7 +94,7 @@ Target = Callable[[str, str], Model]
 
 @dataclass(frozen=True)
 class _Write:
-    """A document of the plan on the branch that it goes to."""
+    """A document of the plan, on the target branch."""
 
     model: Model
     logged: SpaceModel
@@ -108,7 +108,7 @@ class _Write:
 
 
 class Merge:
-    """One branch into another, of one space."""
+    """Merges one branch into another, in one space."""
 
     def __init__(self, session: Session, target: Target, space: str, branch: str, into: str) -> None:
         self._session = session
@@ -130,7 +130,8 @@ class Merge:
         return self._session.schema
 
     def diff(self) -> list[BranchChange]:
-        """What a merge would change, in the order of models and ids. What both changed is as the branch has it."""
+        """What a merge would change, in the order of models and ids. Documents that both sides changed are shown as on
+        the branch."""
         plan = self._space.plan_merge(self._branch, self._into, "fail")
         both = {one.id: one for one in _real(plan.conflicts)}
         values = {**plan.changes, **_settled(plan.conflicts), **self._uploads_deleted(plan)}
@@ -138,7 +139,7 @@ class Merge:
         return self._described(self._before(plan, values), values, both)
 
     def run(self, policy: Policy, about: About, *, dry_run: bool, check_references: bool) -> MergeResult:
-        """Checked, then committed; planned again if another changes any of it meanwhile."""
+        """Checked, then committed. Planned again if another writer changes any of it in the meantime."""
         policy_name(policy)
         for attempt in range(ATTEMPTS):
             try:
@@ -163,10 +164,10 @@ class Merge:
         seqs = self._commit(plan, writes, merge_id, about)
         return MergeResult(*self._names, merge_id, seqs, tuple(changes))
 
-    # What is to be written
+    # The writes
 
     def _decided(self, policy: Policy) -> MergePlan:
-        """The plan with a decision for each conflict; `MergeConflict` with all that the policy leaves open."""
+        """The plan with a decision for each conflict; `MergeConflict` lists all that the policy leaves open."""
         by_fields = isinstance(policy, str) and policy.startswith("fields")
         plan = self._space.plan_merge(self._branch, self._into, "fail" if by_fields else policy)
         decided = _settled(plan.conflicts)
@@ -186,8 +187,8 @@ class Merge:
         return replace(plan, changes={**plan.changes, **self._uploads_deleted(plan)})
 
     def _uploads_deleted(self, plan: MergePlan) -> dict[str, JsonObject | None]:
-        """Documents that the log of the other branch never had, and that the branch deleted: uploads. The plan of the
-        log cannot know them."""
+        """Documents that the branch deleted and that were never in the log of the other branch: uploads. The plan of
+        the log cannot know them."""
         changes = self._own_changes()
         asked = [one for one, (is_deletion, _) in changes.items() if is_deletion and one not in plan.values]
         gone: dict[str, JsonObject | None] = {}
@@ -198,7 +199,7 @@ class Merge:
         return gone
 
     def _own_changes(self) -> dict[str, tuple[bool, list[str]]]:
-        """Of each entity that commits on the branch wrote: whether the last one deleted it, and who wrote it."""
+        """For each entity that commits on the branch wrote: whether the last commit deleted it, and who wrote it."""
         if self._branch == MAIN:
             return {}
         if self._changes is None:
@@ -218,13 +219,13 @@ class Merge:
         return self._changes
 
     def _place(self, entity: str) -> tuple[str, str] | None:
-        """Model and id; None for an entity that is no document of this session's models."""
+        """Model and id; None for an entity that is not a document of this session's models."""
         model, slash, entity_id = entity.partition("/")
         known = self._schema.models.get(model) if slash else None
         return (model, entity_id) if known is not None and known.space == self._space_name else None
 
     def _before(self, plan: MergePlan, values: Iterable[str]) -> dict[str, JsonObject | None]:
-        """What `into` has of these. Of those that its log never had, there may be uploads."""
+        """The current state of these in `into`. Those that its log never had may be uploads."""
         found: dict[str, JsonObject | None] = {}
         for some in chunked(sorted(values), ASKED_AT_ONCE):
             for entity, state in self._space.read_many(some, branch=self._into, at=plan.at).items():
@@ -251,7 +252,7 @@ class Merge:
         return changes
 
     def _writes(self, plan: MergePlan) -> list[_Write]:
-        """Each checked as a save would be; all mistakes at once."""
+        """Each is checked like a save; all mistakes are reported at once."""
         asked = [(entity, place) for entity in sorted(plan.values) if (place := self._place(entity)) is not None]
         drafts = in_parallel(lambda one: self._draft(plan, *one), asked)
         mistakes = [one for one in drafts if isinstance(one, WormError)]
@@ -268,8 +269,8 @@ class Merge:
             model._begin_write(creates=known.version is None and after is not None)
             if known.is_stored and not self._is_known_upload(entity, known):
                 raise Conflict(
-                    "it was uploaded or changed by hand on the branch that it would go to",
-                    hint="change it there by a verb of the SDK or `worm put`, so that the log has it; then merge again",
+                    "it was uploaded or edited outside of the SDK on the branch that it would go to",
+                    hint="save it there with the SDK or `worm put`, so that the log has it; then merge again",
                 )
             if after is not None:
                 model._encoded(place[1], after, known.document)
@@ -279,7 +280,7 @@ class Merge:
         return _Write(model, logged, place[1], known, after)
 
     def _is_known_upload(self, entity: str, known: KnownDocument) -> bool:
-        """Is the stored document, which the log never had, the one that the branch began with? Or is there none?"""
+        """Is the stored document, which the log never had, the one that the branch started from? Or is there none?"""
         if known.seq > 0:
             return False
         if known.version is None:
@@ -294,8 +295,8 @@ class Merge:
     # Checks of the result
 
     def _check_models(self, plan: MergePlan) -> None:
-        """Documents of a pushed model that this session does not know could not be checked, and would not be written.
-        One request, where the branch changed entities that are no documents for this session."""
+        """Documents of a pushed model that this session does not know could be neither checked nor written. One
+        request, if the branch changed entities that are not documents for this session."""
         others = {one.partition("/")[0] for one in plan.values if self._place(one) is None}
         found = self._session.store.get(SCHEMA_KEY) if others else None
         pushed = {} if found is None else load_pushed(found.body, SCHEMA_KEY).models
@@ -319,12 +320,14 @@ class Merge:
                     name = entity_name(write.model.name, str(holder["id"]))
                     if name != write.entity and value.is_in(after.get(name, dict(holder))):
                         hint = (
-                            f"nothing was merged: {write.model.name} '{write.id}' would get it; change one of the two"
+                            f"nothing was merged: {write.model.name} '{write.id}' would "
+                            "get the same value; change one of the two"
                         )
                         raise value.taken_by(str(holder["id"]), hint=hint)
 
     def _check_references(self, writes: Sequence[_Write]) -> None:
-        """What the merge brings refers to documents that are there, and what it deletes is referred to by none."""
+        """Documents that the merge writes must refer to existing documents, and nothing may refer to documents that it
+        deletes."""
         after = {write.entity: write.after for write in writes}
         problems = [*self._dangling(writes, after), *self._orphaned(writes, after)]
         if problems:
@@ -337,11 +340,11 @@ class Merge:
                 known = set(references_in((write.known.document or {}).get(field)))
                 for one in references_in((write.after or {}).get(field)):
                     if one not in known:
-                        wanted.setdefault((target, one), f"{write.model.name} '{write.id}' refers by {field} to")
+                        wanted.setdefault((target, one), f"{write.model.name} '{write.id}' refers in {field} to")
         asked = list(wanted)
         there = in_parallel(lambda one: self._is_there(*one, after), asked)
         return [
-            f"{wanted[one]} {one[0]} '{one[1]}', which is not there"
+            f"{wanted[one]} {one[0]} '{one[1]}', which does not exist"
             for one, is_there in zip(asked, there, strict=True)
             if not is_there
         ]
@@ -351,7 +354,7 @@ class Merge:
         if name in after:
             return after[name] is not None
         if model not in self._schema.models:
-            return True  # nobody can say
+            return True  # it cannot be known
         return self._target(model, self._into).exists(entity_id)
 
     def _orphaned(self, writes: Sequence[_Write], after: Mapping[str, Document | None]) -> list[str]:
@@ -374,7 +377,7 @@ class Merge:
                 name = entity_name(model, str(row["id"]))
                 now = after[name] if name in after else dict(row)
                 still = set(references_in((now or {}).get(field))) & set(some)
-                by = f"would be deleted, and {model} '{row['id']}' refers to it by {field}"
+                by = f"would be deleted, but {model} '{row['id']}' refers to it in {field}"
                 found += [f"{target} '{one}' {by}" for one in sorted(still)]
         return found
 
@@ -414,12 +417,12 @@ class Merge:
         notes: Mapping[str, JsonObject],
         about: About,
     ) -> CommitOutcome:
-        """A branch has no claims: there, what was looked up counts only while nobody else commits."""
+        """A branch has no claims: a lookup on it holds only until the next commit."""
         actor = about.get("actor") or self._session.settings.actor
 
         def send(said: JsonObject) -> Committed:
             done = commit_merge(about=said)
-            assert done is not None  # a plan that is not needed does not come here
+            assert done is not None  # an empty plan does not get here
             return done
 
         if not chosen:
@@ -436,7 +439,7 @@ class Merge:
 
 
 def _chunks(plan: MergePlan, writes: Mapping[str, _Write], config: SpaceConfig) -> list[list[str]]:
-    """The entities of each commit. Documents between which a unique value passes are in one."""
+    """The entities of each commit. Documents that pass a unique value to each other are in the same commit."""
     entities = sorted(plan.values)
     shared = [_unique_names(writes.get(one)) for one in entities]
     room, left = config.commit_bytes_max - 4096, 0
@@ -469,7 +472,7 @@ def _real(conflicts: Iterable[BothChanged]) -> list[BothChanged]:
 
 
 def _settled(conflicts: Iterable[BothChanged]) -> dict[str, JsonObject | None]:
-    """What counts of the others: what was changed and changed back is no change."""
+    """The other changes that count: a field that was changed and changed back is not a change."""
     found: dict[str, JsonObject | None] = {}
     for one in conflicts:
         base, ours, theirs = one.base.value, one.ours.value, one.theirs.value
@@ -491,11 +494,11 @@ def _without_time(document: JsonObject) -> JsonObject:
 
 
 def _combined(conflict: BothChanged, policy: str) -> tuple[JsonObject | None, tuple[str, ...] | None]:
-    """What a policy by fields makes of a conflict; or the fields that it leaves open. Both sides have changed
-    `updatedAt`, and that is no conflict."""
+    """The result of a policy by fields for a conflict, or the fields that it leaves open. That both sides have changed
+    `updatedAt` is not a conflict."""
     base, ours, theirs = conflict.base.value, conflict.ours.value, conflict.theirs.value
     takes_theirs = policy == "fields-theirs"
-    if ours is None or theirs is None:  # one side has deleted it
+    if ours is None or theirs is None:  # one side deleted it
         return (None, ()) if policy == "fields" else (theirs if takes_theirs else ours, None)
     plain = _without_time(ours), _without_time(theirs)
     result, paths = combined(_without_time(base or {}), *plain, takes_theirs=takes_theirs)
@@ -512,7 +515,7 @@ def _references(definition: ModelDef) -> dict[str, str]:
 
 
 def _refusal(mistakes: Sequence[WormError]) -> WormError:
-    """One error for all: that of the first, with the others named."""
+    """One error for all: the first one, which lists the others."""
     told = "; ".join(one.message for one in mistakes[:PROBLEMS_MAX])
     more = f"; and {len(mistakes) - PROBLEMS_MAX} more" if len(mistakes) > PROBLEMS_MAX else ""
     kind = Conflict if all(isinstance(one, Conflict) for one in mistakes) else Invalid
@@ -522,7 +525,7 @@ def _refusal(mistakes: Sequence[WormError]) -> WormError:
 
 
 def checked_name(name: object) -> str:
-    """The name of a branch that programs may choose or name."""
+    """A branch name that programs may use."""
     if not isinstance(name, str) or not name:
-        raise Invalid(f"takes the name of a branch, not {shown(name)}", path="branch")
+        raise Invalid(f"must be the name of a branch, not {shown(name)}", path="branch")
     return name

@@ -1,14 +1,14 @@
 """migrate: change many documents of a model by rules or by a function, each by a save with history.
 
-Documents are read and saved in chunks, each save on the condition of the version that was read; one that somebody else
-changed meanwhile is read and changed again. What the change leaves as it is, is not saved: a migration may run again at
-any time. One document's error fails no other.
+Documents are read and saved in chunks. Each save is conditional on the version that was read; a document that changed
+in the meantime is read and changed again. A document that the change leaves as it is, is not saved, so a migration can
+run again at any time. An error of one document does not affect the others.
 
-A raw upload that breaks the schema is changed, too: mending it is what a migration may be for.
+A raw upload that breaks the schema is changed too: repairing it may be the purpose of the migration.
 
-*checkpoint*: `.worm.migrate/<Model>-<digest>.json`, how far a migration has come, and which documents failed. The
+*checkpoint*: `.worm.migrate/<Model>-<digest>.json`, records how far a migration got, and which documents failed. The
 digest is of the rules (or the function's name and code) and the filter. It is written after every chunk and deleted at
-the end, so an interrupted migration goes on where it stopped, and a finished one starts from the beginning.
+the end, so an interrupted migration continues where it stopped, and a finished one starts from the beginning.
 """
 
 from __future__ import annotations
@@ -35,15 +35,16 @@ from worm.tables.build import Progress, silent
 CHUNK = 200
 ATTEMPTS = 10
 EXAMPLES_MAX = 5
-CHECKPOINT = record("where a migration goes on", {}, {"after": TEXT, "failed": OBJECT})
+CHECKPOINT = record("the checkpoint of a migration", {}, {"after": TEXT, "failed": OBJECT})
 Change = Callable[[Document], Document | None]
-"""Gets a document to change in place, or returns another one. It may be called again: it must do nothing else."""
+"""Receives a document and changes it in place, or returns a new one. It may be called again, so it must have no side
+effects."""
 
 
 @dataclass
 class MigrationReport:
-    """What a migration came to (in a dry run: would come to). `failed` are reasons by id; `examples` some of the
-    documents that change, before and after."""
+    """The result of a migration (or of its dry run). `failed` has the reasons by id; `examples` has some of the changed
+    documents, before and after."""
 
     model: str
     looked_at: int = 0
@@ -86,16 +87,16 @@ def _named_change(change: object) -> _NamedChange:
     if callable(change):
         return _NamedChange(name_of(change), partial(_called, change))
     if isinstance(change, str | bytes) or not isinstance(change, Sequence):
-        raise Invalid(f"takes rules or a function, not {shown(change)}", path="change")
+        raise Invalid(f"must be rules or a function, not {shown(change)}", path="change")
     rules = [one for given in change for one in ([given] if isinstance(given, Rule) else rules_of([given]))]
     if not rules:
-        raise Invalid("there are no rules", hint="a migration needs at least one, or a function")
+        raise Invalid("the list of rules is empty", hint="pass at least one rule, or a function")
     return _NamedChange([one.shape() for one in rules], lambda document: apply_rules(rules, document))
 
 
 def name_of(function: Callable[..., object]) -> JsonValue:
-    """The same for the same code only: another function must not go on where this one stopped. None: not known, then
-    the migration starts at the beginning. A function may have the attribute `migration_name`."""
+    """Identifies the code: a different function must not continue where this one stopped. None: unknown, so the
+    migration starts at the beginning. A function may have the attribute `migration_name`."""
     code, given = getattr(function, "__code__", None), getattr(function, "migration_name", None)
     if isinstance(given, str):
         return given
@@ -147,7 +148,7 @@ class _Migration:
         return self._report
 
     def _ids(self, after: str | None) -> Iterator[str]:
-        """The documents to look at, by key, after this one."""
+        """The documents to visit after this one, by key."""
         collection = self._collection
         if self._options.filter is None:
             for entity_id, version in collection.latest_versions(after):
@@ -161,7 +162,7 @@ class _Migration:
     # One chunk
 
     def _do(self, ids: Sequence[str]) -> None:
-        """Read, change and save them; what is not saved then is done one by one."""
+        """Read, change and save them. Those that could not be saved together are done one by one."""
         wanted: dict[str, DocumentDict] = {}
         for found in self._model.find_many(ids):
             self._report.failed.pop(found.id, None)
@@ -196,7 +197,7 @@ class _Migration:
             wanted[entity_id] = DocumentDict.of(changed, read.provenance)
 
     def _changed(self, entity_id: str, read: Mapping[str, JsonValue]) -> Document | None:
-        """The document after the change; None where there is nothing to be saved."""
+        """The document after the change; None if there is nothing to save."""
         before = dict(read)
         changed = {**self._change.apply(_copy(before)), "id": before["id"]}
         if is_same(changed, before):
@@ -211,7 +212,7 @@ class _Migration:
         return None
 
     def _modify(self, entity_id: str) -> None:
-        """Somebody else was faster: again, until it holds."""
+        """Another writer was faster: try again until the save succeeds."""
         was = self._report.unchanged
 
         def again(document: DocumentDict) -> DocumentDict:
@@ -223,7 +224,7 @@ class _Migration:
         self._report.changed += self._report.unchanged == was
 
     def _mend(self, entity_id: str) -> None:
-        """A stored document that breaks the schema, by the very version that was read."""
+        """A stored document that breaks the schema, in exactly the version that was read."""
         clock, ids = self._collection.clock, self._collection.ids
         for attempt in attempts(ATTEMPTS, clock, ids, base_seconds=0.01, cap_seconds=0.5):
             found = self._collection.documents.current(entity_id)

@@ -1,7 +1,7 @@
 """Rules that change documents: `rename`, `default`, `remove`, `convert`, as values, from JSON or from text.
 
-A rule may be applied again: a document that is as it should be is left as it is. Dotted names reach into objects. A
-rule that cannot be applied to a document is `Invalid`, with the path of the value.
+A rule can be applied repeatedly: a document that already complies stays as it is. Dotted names reach into objects. If a
+rule cannot be applied to a document, you get `Invalid` with the path of the value.
 
     [{"rename": {"from": "fullName", "to": "name"}}, {"default": {"field": "status", "value": "lead"}},
      {"remove": "legacy"}, {"convert": {"field": "age", "to": "integer"}}]
@@ -28,7 +28,7 @@ RULES_HINT = (
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """The value of `old` is that of `new` from now on. `Invalid` where both are there and differ."""
+    """Moves the value of `old` to `new`. `Invalid` if both exist and differ."""
 
     old: str
     new: str
@@ -40,7 +40,7 @@ class Rename:
         there = field_value(document, self.new)
         if not isinstance(there, Missing) and there is not None and dumps(there) != dumps(value):
             raise Invalid(
-                f"there is a value already, {shortened(dumps(there).decode())}: {self.old} cannot take its place",
+                f"the field already has the value {shortened(dumps(there).decode())}, so {self.old} cannot replace it",
                 path=self.new,
             )
         _put(document, self.new, value)
@@ -52,7 +52,7 @@ class Rename:
 
 @dataclass(frozen=True, slots=True)
 class SetDefault:
-    """A field that is missing or null gets this value."""
+    """Sets this value if the field is missing or null."""
 
     field: str
     value: JsonValue
@@ -68,7 +68,7 @@ class SetDefault:
 
 @dataclass(frozen=True, slots=True)
 class RemoveField:
-    """The field goes."""
+    """Removes the field."""
 
     field: str
 
@@ -82,7 +82,8 @@ class RemoveField:
 
 @dataclass(frozen=True, slots=True)
 class Convert:
-    """The value becomes one of another type. Null and a missing field stay; so does a value that has the type."""
+    """Converts the value to another type. A null or missing field stays, and so does a value that already has the
+    type."""
 
     field: str
     to: str
@@ -95,7 +96,7 @@ class Convert:
             converted = CONVERSIONS[self.to](found)
         except (ValueError, OverflowError, Invalid) as mistake:
             raise Invalid(
-                f"{shortened(dumps(found).decode())} cannot be made a {self.to}", path=self.field
+                f"{shortened(dumps(found).decode())} cannot be converted to {self.to}", path=self.field
             ) from mistake
         _put(document, self.field, converted)
 
@@ -147,7 +148,7 @@ def _to_boolean(value: JsonValue) -> JsonValue:
 
 
 def _to_datetime(value: JsonValue) -> JsonValue:
-    """Text of ISO 8601 in any form, or seconds since 1970."""
+    """ISO 8601 text in any form, or seconds since 1970."""
     if isinstance(value, str) and is_datetime(value):
         return value
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -175,7 +176,7 @@ CONVERSIONS: Mapping[str, Callable[[JsonValue], JsonValue]] = {
 
 
 def rules_of(shape: JsonValue) -> list[Rule]:
-    """The rules of a JSON list; `Invalid` names the one that is wrong."""
+    """The rules of a JSON list; `Invalid` names the wrong one."""
     if not isinstance(shape, list):
         raise Invalid(f"rules must be a list, not {type_name(shape)}", hint=RULES_HINT)
     return [_rule(one, f"[{at}]") for at, one in enumerate(shape)]
@@ -208,7 +209,7 @@ def _changeable(name: str) -> str:
     if not all(name.split(".")):
         raise Invalid(f"{shown(name)} is not the name of a field")
     if name in SYSTEM_FIELDS:
-        raise Invalid(f"the field {shown(name)} belongs to the store", hint="a migration cannot change it")
+        raise Invalid(f"the field {shown(name)} is maintained by the store", hint="a migration cannot change it")
     return name
 
 

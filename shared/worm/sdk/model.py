@@ -1,13 +1,13 @@
 """`Model`: everything that can be done with the documents of one model.
 
-The verbs are in six modules: `writing` (insert, save, replace, upsert, delete), `changing` (patch, update, modify, many
-at once), `reading` (by id, by query, totals), `history` (the past, rollback, snapshots), `trashing` (restore, purge)
-and `tabling` (manifest and indexes). All stand on `access`: checked ids, one conditional write, one read, maintenance
-after it.
+The verbs are in these modules: `writing` (insert, save, replace, upsert, delete), `changing` (patch, update, modify,
+many at once), `reading` (by id, by query, totals), `history` (the past, rollback, snapshots), `trashing` (restore,
+purge) and `tabling` (manifest and indexes). All of them build on `access`: checked ids, one conditional write, one
+read, and the maintenance after a write.
 
 Documents are dicts that know their version (`DocumentDict`), or objects of a pydantic class: `db.model(Customer)`. A
-save is conditional on the version that its document came from. A session also remembers what it wrote, so its own
-queries see that before the workers do. Safe across threads.
+save is conditional on the version that its document came from. A session also remembers its own writes, so its queries
+show them before the workers have processed them. Safe across threads.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Model(Changing[D], History[D], Trashing[D], Tabling[D]):
     """
 
     def typed(self, cls: type[M]) -> Model[M]:
-        """The same model, with objects of the class as its documents.
+        """The same model, with documents as objects of the class.
 
         Examples:
             >>> db.model("Customer").typed(Customer).get("acme").name
@@ -49,7 +49,7 @@ class Model(Changing[D], History[D], Trashing[D], Tabling[D]):
 
         given: object = cls
         if not isinstance(given, type) or not issubclass(given, BaseModel):
-            raise Invalid(f"{shown(given)} is not a class of pydantic", path="typed")
+            raise Invalid(f"{shown(given)} is not a pydantic class", path="typed")
         made = cast("Model[M]", copy(self))
         made._shape = Objects(cls, self._collection.definition)
         return made

@@ -1,13 +1,13 @@
 """Documents as objects of a pydantic class.
 
-Nothing of a document is lost by reading and saving an object: fields that its class
-does not declare are kept on the object if its configuration allows extra fields, else they are carried along with its
-provenance, but never over what the object itself says. An optional field that a document lacks stays lacking: None is
-written as null only where it was set.
+Reading and saving an object loses nothing of its document. Fields that its class does not declare are kept on the
+object if its configuration allows extra fields; otherwise they are carried along with its provenance, but never
+override the object's own values. An optional field that a document lacks stays absent: None is written as null only if
+it was set.
 
-A time is written as everywhere else: in UTC, with milliseconds. Pydantic writes a Decimal as text; a document has
+Times are written as everywhere else: in UTC, with milliseconds. Pydantic writes a Decimal as text. A document has
 numbers, so a Decimal becomes the number that reads back the same, except where the schema declares a string. Everything
-else is as the class's own JSON mode has it. What did not change stays as it is stored, in whatever form that is.
+else follows the class's own JSON mode. Values that did not change stay exactly as they are stored.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Objects(Generic[M]):
         self._fields = definition.fields
         if "id" not in self._written and self._extra != "allow" and not definition.is_singleton:
             raise Invalid(
-                f"{cls.__name__} has no field id, so its objects cannot be saved", hint="id: str | None = None"
+                f"{cls.__name__} has no field id, so its objects cannot be saved",
+                hint="declare it: id: str | None = None",
             )
 
     def load(self, document: DocumentDict) -> M:
@@ -56,7 +57,7 @@ class Objects(Generic[M]):
             unwelcome = (SYSTEM_FIELDS - self._read) | self._unread
             given = {name: value for name, value in given.items() if name not in unwelcome}
         made = self._validated(given)
-        if made.model_extra:  # another choice of a name, which a save would put over the field
+        if made.model_extra:  # an alternative name, which a save would write over the field
             for name in self._read:
                 made.model_extra.pop(name, None)
         carry_inside(made, given)
@@ -67,7 +68,9 @@ class Objects(Generic[M]):
         made = self._made(item) if isinstance(item, Mapping) else item
         if not isinstance(made, self._cls):
             name = self._cls.__name__
-            raise Invalid(f"a document is an object of {name}, not {type_name(item)}", hint=f"{name}(…), or a dict")
+            raise Invalid(
+                f"a document must be an object of {name}, not {type_name(item)}", hint=f"{name}(…), or a dict"
+            )
         origin = provenance_of(made)
         document = self._as_stored(origin, dump(made, self._fields))
         bring_inside(made, document)
@@ -85,14 +88,15 @@ class Objects(Generic[M]):
         self.load(DocumentDict(document))
 
     def _as_stored(self, origin: Provenance | None, document: Document) -> Document:
-        """Values that did not change stay as they are stored: a class may write a time or a number in another form."""
+        """Values that did not change stay as they are stored: a class may write a time or a number in a different
+        form."""
         stored = None if origin is None else origin.document()
         if stored is None:
             return document
         try:
             same = dump(self.load(DocumentDict({"id": document.get("id"), **stored})), self._fields)
         except Invalid:
-            return document  # what is stored does not fit the class: the object was made otherwise
+            return document  # the stored document does not fit the class, so the object was made another way
         for name, value in document.items():
             if name in stored and name in same and dumps(same[name]) == dumps(value):
                 document[name] = stored[name]
@@ -118,13 +122,14 @@ class Objects(Generic[M]):
         return item
 
     def _made(self, given: Mapping[str, object]) -> M:
-        """Of a dict. One that was read keeps what the class does not declare, as an object that was read does."""
+        """For a dict. If it was read, it keeps the fields that the class does not declare, like an object that was
+        read."""
         if isinstance(given, DocumentDict) and given.provenance is not None:
             return self.load(given)
         return self._validated(dict(given))
 
     def _take_over(self, item: M, stored: M, alias: str) -> None:
-        """What the store gave it: id and times, where the class has them."""
+        """Sets what the store assigned: id and times, if the class has them."""
         name = self._written.get(alias)
         if name is not None:
             item.__dict__[name] = stored.__dict__[name]
@@ -155,11 +160,11 @@ class Objects(Generic[M]):
 # Objects inside an object
 
 CARRIED = "__worm_carried__"
-"""Under this name an object inside an object has the fields that its class does not declare."""
+"""An object inside an object has its undeclared fields under this name."""
 
 
 def carry_inside(value: object, stored: object) -> None:
-    """Let every object below this one keep the fields of what is stored that its class does not declare."""
+    """Let every object below this one keep the stored fields that its class does not declare."""
     for inner, found in _pairs(value, stored):
         if isinstance(inner, BaseModel) and isinstance(found, dict) and inner.model_extra is None:
             known = {*names_of(type(inner), strict=False)[0], *names_of(type(inner), strict=False)[1]}
@@ -170,7 +175,7 @@ def carry_inside(value: object, stored: object) -> None:
 
 
 def bring_inside(value: object, written: object) -> None:
-    """Put those fields into what is written."""
+    """Add those fields to what is written."""
     for inner, found in _pairs(value, written):
         if isinstance(inner, BaseModel) and isinstance(found, dict):
             for name, item in inner.__dict__.get(CARRIED, {}).items():
@@ -179,7 +184,7 @@ def bring_inside(value: object, written: object) -> None:
 
 
 def _pairs(value: object, document: object) -> Iterator[tuple[object, object]]:
-    """What is inside, each with the JSON value that it is of."""
+    """The objects inside, each with its JSON value."""
     if isinstance(value, BaseModel) and isinstance(document, dict):
         for name, info in type(value).model_fields.items():
             names = [info.serialization_alias, info.alias, info.validation_alias, name]
@@ -194,8 +199,8 @@ def _pairs(value: object, document: object) -> Iterator[tuple[object, object]]:
 
 @cache
 def names_of(cls: type[BaseModel], *, strict: bool = True) -> tuple[dict[str, str], set[str]]:
-    """The names in documents that a class writes, each with its attribute, and all that it reads. `Invalid` where an
-    object would not get back what it wrote, if that matters."""
+    """The names in documents that a class writes, each with its attribute, and all names that it reads. `Invalid` if an
+    object could not read back what it wrote, if that matters."""
     config = cls.model_config
     by_alias = config.get("validate_by_alias") is not False
     by_name = bool(config.get("populate_by_name") or config.get("validate_by_name"))
@@ -226,13 +231,13 @@ def _paths(name: str, alias: str | AliasPath | AliasChoices | None) -> list[list
 
 
 def _is_read_back(writes: str, reads: Sequence[Sequence[str | int]]) -> bool:
-    """A path into another value is not written, and so kept as it was: it must not go before what is written."""
+    """A path into another value is not written, so it stays as it was: it must not come before the written name."""
     first = next((path for path in reads if len(path) > 1 or path[0] == writes), None)
     return first is not None and list(first) == [writes]
 
 
 def dump(item: BaseModel, fields: Mapping[str, FieldDef]) -> Document:
-    """All fields of the object by their aliases. `fields` are those of the schema."""
+    """All fields of the object by their aliases. `fields` are the fields of the schema."""
     whole = FieldDef(type="object", properties=dict(fields))
     written = cast(JsonValue, item.model_dump(mode="json", by_alias=True, warnings="none"))
     return cast(Document, _numbered(written, item.model_dump(by_alias=True, warnings="none"), whole, ""))

@@ -1,18 +1,18 @@
-"""Changes of a document as values: a merge patch (RFC 7396), and update operators with dotted paths.
+"""Changes to a document as values: a merge patch (RFC 7396), and update operators with dotted paths.
 
-Pure functions: the verbs in `changing.py` read, apply one of these, and save. A module of its own because it can be
+Pure functions: the verbs in `changing.py` read, apply one of these, and save. A separate module, so that it can be
 tested without a store.
 
 | operator | does |
 |---|---|
-| `$set` | sets a field, making the objects on the way |
-| `$unset` | removes a field; one that is not there is no mistake |
+| `$set` | sets a field, and creates missing objects on its path |
+| `$unset` | removes a field; a missing field is not an error |
 | `$inc` | adds to a number; a missing field counts as 0 |
 | `$push` | appends to an array, or all of `{"$each": [...]}`; a missing field is an empty array |
 | `$pull` | removes every element that equals the value, or all that are in `{"$in": [...]}` |
 | `$addToSet` | appends what is not in the array yet; `{"$each": [...]}` as above |
 
-A part of a path that is a number names an element of an array.
+A number in a path names an element of an array.
 """
 
 from __future__ import annotations
@@ -27,21 +27,23 @@ from worm.errors import Hint, Invalid, shown
 
 Container = dict[str, JsonValue] | list[JsonValue]
 FIXED = frozenset({"id", "createdAt", "updatedAt"})
-_OPERATORS = "the media type application/vnd.worm.update+json takes operators"
-_FIELDS = "the media type application/merge-patch+json takes plain fields"
+_OPERATORS = "use the media type application/vnd.worm.update+json for operators"
+_FIELDS = "use the media type application/merge-patch+json for plain fields"
 
 
 # Merge patch
 
 
 def check_patch(changes: object) -> dict[str, object]:
-    """The changes of a patch; `Invalid` for what was meant as an update."""
+    """The changes of a patch; `Invalid` for something that was meant as an update."""
     if not isinstance(changes, Mapping) or not all(isinstance(name, str) for name in changes):
-        raise Invalid(f"takes an object with the fields to change, not {type_name(changes)}", path="changes")
+        raise Invalid(f"must be an object with the fields to change, not {type_name(changes)}", path="changes")
     for name in changes:
         if name.startswith("$"):
             raise Invalid(
-                f"{name} is an operator", path="changes", hint=Hint("update(id, {…}) takes operators", http=_OPERATORS)
+                f"{name} is an operator",
+                path="changes",
+                hint=Hint("use update(id, {…}) for operators", http=_OPERATORS),
             )
         if "." in name:
             nested = name.replace(".", '": {"')
@@ -84,17 +86,17 @@ def check_operators(operators: object) -> dict[str, dict[str, JsonValue]]:
         raise Invalid(
             "takes operators",
             path="update",
-            hint=Hint(f"{example}; patch() takes fields", http=f"{example}; {_FIELDS}"),
+            hint=Hint(f"{example}; use patch() for plain fields", http=f"{example}; {_FIELDS}"),
         )
     checked: dict[str, dict[str, JsonValue]] = {}
     taken: dict[str, str] = {}
     for operator, changes in operators.items():
         if operator not in OPERATORS:
             known = f"it takes {', '.join(OPERATORS)}"
-            hint = Hint(f"{known}; patch() takes plain fields", http=f"{known}; {_FIELDS}")
+            hint = Hint(f"{known}; use patch() for plain fields", http=f"{known}; {_FIELDS}")
             raise Invalid(f"unknown operator {shown(operator)}", path="update", hint=hint)
         if not isinstance(changes, Mapping):
-            raise Invalid(f'takes an object such as {{"a.b": 1}}, not {type_name(changes)}', path=operator)
+            raise Invalid(f'must be an object such as {{"a.b": 1}}, not {type_name(changes)}', path=operator)
         checked[operator] = {}
         for name, value in changes.items():
             _check_path(operator, name, taken)
@@ -106,7 +108,7 @@ def _check_path(operator: str, name: object, taken: dict[str, str]) -> None:
     if not isinstance(name, str) or not all(name.split(".")):
         raise Invalid(f"{shown(name)} is not the path of a field", path=operator)
     if name in FIXED:
-        raise Invalid(f"{name} is not changed by an update", path=operator)
+        raise Invalid(f"{name} cannot be changed by an update", path=operator)
     for other in taken:
         if other == name or other.startswith(f"{name}.") or name.startswith(f"{other}."):
             raise Invalid(f"{shown(name)} and {shown(other)} would change the same field", path=operator)
@@ -114,7 +116,7 @@ def _check_path(operator: str, name: object, taken: dict[str, str]) -> None:
 
 
 def updated(document: Document, operators: Mapping[str, Mapping[str, JsonValue]]) -> Document:
-    """A copy with the (checked) operators applied; `Invalid` where one does not fit what is there."""
+    """A copy with the (checked) operators applied; `Invalid` if one does not fit the document."""
     result = deepcopy(dict(document))
     for operator, changes in operators.items():
         for name, value in changes.items():
@@ -135,7 +137,7 @@ def _unset(document: Document, name: str, value: JsonValue) -> None:
         return
     holder, last = _holder(document, name)
     if isinstance(holder, list):
-        holder[_position(holder, last, name)] = None  # positions of the others stay, as in MongoDB
+        holder[_position(holder, last, name)] = None  # the others keep their positions, as in MongoDB
     else:
         del holder[last]
 
@@ -143,7 +145,7 @@ def _unset(document: Document, name: str, value: JsonValue) -> None:
 def _inc(document: Document, name: str, value: JsonValue) -> None:
     before = _value(document, name)
     number = 0 if isinstance(before, Missing) else before
-    for one, what in ((value, "takes a number"), (number, "needs a number there")):
+    for one, what in ((value, "needs a number"), (number, "needs a number in the document")):
         if isinstance(one, bool) or not isinstance(one, int | float):
             raise Invalid(f"$inc {what}, not {type_name(one)}", path=name)
     _set(document, name, cast("int | float", number) + cast("int | float", value))
@@ -166,7 +168,7 @@ def _pull(document: Document, name: str, value: JsonValue) -> None:
         return
     wanted = value["$in"] if isinstance(value, dict) and list(value) == ["$in"] else [value]
     if not isinstance(wanted, list):
-        raise Invalid("$in takes an array", path=name)
+        raise Invalid("$in needs an array", path=name)
     _set(document, name, [one for one in _array(document, name, "$pull") if not _is_in(one, wanted)])
 
 
@@ -184,7 +186,7 @@ def _each(value: JsonValue) -> list[JsonValue]:
     if not isinstance(value, dict) or list(value) != ["$each"]:
         return [value]
     if not isinstance(value["$each"], list):
-        raise Invalid("takes an array", path="$each")
+        raise Invalid("must be an array", path="$each")
     return value["$each"]
 
 
@@ -198,7 +200,7 @@ def _array(document: Document, name: str, operator: str) -> list[JsonValue]:
     if isinstance(found, Missing):
         return []
     if not isinstance(found, list):
-        raise Invalid(f"{operator} needs an array there, not {type_name(found)}", path=name)
+        raise Invalid(f"{operator} needs an array in the document, not {type_name(found)}", path=name)
     return found
 
 
@@ -215,7 +217,7 @@ def _value(document: Document, name: str) -> JsonValue | Missing:
 
 
 def _holder(document: Document, name: str) -> tuple[Container, str]:
-    """What holds the last part of the path; objects on the way are made."""
+    """The container of the last part of the path; missing objects are created."""
     *way, last = name.split(".")
     here: Container = document
     for part in way:
@@ -224,7 +226,7 @@ def _holder(document: Document, name: str) -> tuple[Container, str]:
         else:
             found = here.setdefault(part, {})
         if not isinstance(found, dict | list):
-            raise Invalid(f"{shown(part)} is {type_name(found)}, there is nothing inside", path=name)
+            raise Invalid(f"{shown(part)} is {type_name(found)} and has no fields", path=name)
         here = found
     return here, last
 
@@ -235,5 +237,5 @@ def _is_position(part: str) -> bool:
 
 def _position(array: list[JsonValue], part: str, name: str) -> int:
     if not _is_position(part) or int(part) >= len(array):
-        raise Invalid(f"{shown(part)} is not the position of one of the {len(array)} elements", path=name)
+        raise Invalid(f"{shown(part)} is not a position in the array, which has {len(array)} elements", path=name)
     return int(part)

@@ -1,14 +1,14 @@
-"""A collection as it was at a moment, of a model with an oplog: the table as it is now, but for what changed since.
+"""A collection as it was at a moment, for a model with an oplog: the current table, except for what changed since.
 
-The heads of the table say when each document changed last, deleted ones too. Those whose newest entry is not after the
-moment are as the table has them. Of the others the oplog tells the state, as `get_at` does: a time has whole seconds,
-and all entries of that second count. So a question costs the heads, and one look-up for each document that changed
-since; a moment that was asked for before costs only what changed in the meantime. Where there are no heads, or only
-some, the oplogs are listed, and every history without a head is looked up.
+The heads of the table say when each document last changed, including deleted ones. If the newest entry of a document is
+not after the moment, the table has its state. For the others the oplog has the state, as in `get_at`: times have whole
+seconds, and all entries of that second count. So a question costs the heads, plus one lookup for each document that
+changed since. Asking about the same moment again costs only what changed in the meantime. If the heads are missing or
+incomplete, the oplogs are listed, and every history without a head is looked up.
 
-Others go on writing meanwhile. What is read after the heads may be newer than they are, and a fold writes the rows
-before the heads. So rows count only if the heads know their seq, and documents only if the heads know their etag; of
-all others the oplog tells the state, too.
+Other writers continue in the meantime. What is read after the heads may be newer than they are, and a fold writes the
+rows before the heads. So a row counts only if the heads have its seq, and a document only if they have its etag; for
+all others the oplog has the state too.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from worm.tables.view import TableView
 from worm.values import dataclass
 
 CHANGED_MAX = 10_000
-"""A question about a moment since which more documents changed is refused, unless `max_changed` allows it."""
+"""If more documents than this changed since the moment, the question is refused, unless `max_changed` allows it."""
 LOOKED_UP = 500
-"""So many histories at a time."""
+"""This many histories at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,13 @@ class PastMoment:
     def of_oplog(cls, position: int | datetime) -> PastMoment:
         if isinstance(position, int):
             hint = Hint(
-                "give a time; get_at(id, seq=…) has one document by its seq",
-                "give a time; `worm get MODEL ID --at SEQ` has one document by its seq",
-                "give a time; GET …/{id}/at?seq= has one document by its seq",
+                "pass a time; for one document by seq, call get_at(id, seq=…)",
+                "pass a time; for one document by seq, run `worm get MODEL ID --at SEQ`",
+                "pass a time; for one document by seq, call GET …/{id}/at?seq=",
             )
-            raise Invalid("a number is no moment of a collection: seqs count per document", path="at", hint=hint)
+            raise Invalid(
+                "a collection has no moment by number: every document counts its own seqs", path="at", hint=hint
+            )
         return cls(position, iso_seconds(position))
 
     @classmethod
@@ -61,7 +63,7 @@ class PastMoment:
 
 def check_most(most: object) -> None:
     if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 0):
-        raise Invalid(f"takes a whole number, or None for any, not {shown(most)}", path="max_changed")
+        raise Invalid(f"must be a whole number, or None for no limit, not {shown(most)}", path="max_changed")
 
 
 def check_changed(model: str, moment: PastMoment, most: int | None, changed: int) -> None:
@@ -70,15 +72,15 @@ def check_changed(model: str, moment: PastMoment, most: int | None, changed: int
             f"{changed:,} documents of {model} changed after {moment.text}, and max_changed is {most:,}",
             path="max_changed",
             hint=Hint(
-                f"max_changed={changed} allows it, None any number; explain(at=…) tells what it costs",
-                f"`--max-changed {changed}` allows it; `worm table query --explain` tells what it costs",
-                "allowScan=true allows it; explain=true tells what it costs",
+                f"pass max_changed={changed}, or None for no limit; explain(at=…) shows the cost",
+                f"pass `--max-changed {changed}`; `worm table query --explain` shows the cost",
+                "pass allowScan=true; explain=true shows the cost",
             ),
         )
 
 
 def state_then(collection: Collection, entity_id: str, moment: str, before: int | None = None) -> DocumentState:
-    """A document at a moment, as its oplog tells. `before`: a seq whose entry is known to be later."""
+    """A document at a moment, from its oplog. `before`: a seq whose entry is known to be later."""
     if before == 1:
         return DocumentState(None, None)
     seq, document = collection.oplog.at_time(entity_id, moment, before=before)
@@ -96,8 +98,8 @@ def attempted_then(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KnownHeads:
-    """What the heads tell about a moment. `later`: what changed after it (or may have: no head tells), each with the
-    seq of its newest entry, if that is known to be later. `is_listed`: there are no heads, or not all of them."""
+    """What the heads say about a moment. `later`: what changed after it (or may have, if there is no head), each with
+    the seq of its newest entry if that is known to be later. `is_listed`: heads are missing or incomplete."""
 
     moment: str
     heads: Mapping[str, Head]
@@ -119,8 +121,8 @@ class KnownHeads:
         return f"as of {self.moment}: {listed}{len(self.later):,} changed since, and their histories are read"
 
     def cost(self, every: int, files: int) -> Cost:
-        """What the look-ups take, at most: of a long history the entries between two time marks are read. `files`:
-        those that the heads are spread over."""
+        """An upper limit for the cost of the lookups: in a long history, the entries between two time marks are read.
+        `files`: how many files hold the heads."""
         gets = sum(every + 1 if before is None else min(before - 1, every + 1) for before in self.later.values())
         lists = sum(before is None or before - 1 > every for before in self.later.values())
         return Cost({"GET": gets + 1 + files, "LIST": lists + self.is_listed})
@@ -129,26 +131,26 @@ class KnownHeads:
         return [one for one, head in self.heads.items() if head.live and one not in self.later]
 
     def unlike(self, seqs: Mapping[str, int]) -> set[str]:
-        """What has another seq there, or is only here or there."""
+        """Those with a different seq, or on one side only."""
         differ = {one for one, head in self.heads.items() if seqs.get(one) != head.seq}
         return differ.union(one for one in seqs if one not in self.heads)
 
 
 @dataclass(slots=True)
 class LookedUp:
-    """The states at one moment that were looked up. Only of documents with a later entry: times never fall within a
-    history, so nothing can be recorded any more that changes these."""
+    """The states at one moment that were looked up, only for documents with a later entry. Times never decrease within
+    a history, so no later record can change these states."""
 
     moment: str = ""
     heads: tuple[Heads, KnownHeads] | None = None
-    """What was last read, and what it tells."""
+    """What was last read, and what follows from it."""
     alike: tuple[TableView, KnownHeads] | None = None
-    """A table with which heads were compared, and had nothing else."""
+    """A table that was equal to the heads when they were compared."""
     states: dict[str, DocumentState] = field(default_factory=dict)
 
 
 class PastStates(OtherStates):
-    """A collection as it was. `read` reads the heads again; `known`: what is known of the moment already."""
+    """A collection as it was. `read` reads the heads again; `known`: what is already known about the moment."""
 
     def __init__(
         self, collection: Collection, heads: KnownHeads, read: Callable[[], KnownHeads], known: LookedUp
@@ -172,7 +174,7 @@ class PastStates(OtherStates):
             states.update({one: state for one, state in told.items() if later[one] is not None})
 
     def _renew(self) -> None:
-        """What the heads know by now."""
+        """What the heads say now."""
         self._heads, before = self._read(), self._heads
         self._look_up({one: seq for one, seq in self._heads.later.items() if before.later.get(one, -1) != seq})
 
@@ -180,7 +182,7 @@ class PastStates(OtherStates):
         return self._heads.live_ids()
 
     def settled(self, ids: Sequence[str], read: dict[str, DocumentState]) -> dict[str, DocumentState]:
-        """A document that is not of the version which the heads know has changed since."""
+        """A document whose version is not in the heads has changed since."""
         unlike = [one for one in ids if not _is_of(self._heads.heads.get(one), read.get(one))]
         if not unlike:
             return read
@@ -189,8 +191,8 @@ class PastStates(OtherStates):
         return {one: counted[one] for one in ids if one in counted}
 
     def is_ahead(self, view: Callable[[], TableView | None]) -> bool:
-        """In this order: what the view knows when it is opened, the heads know when they are read, unless a fold is
-        between the two. The root of a spread table does not tell."""
+        """The order matters: whatever the view has when it is opened, the heads have when they are read, unless a fold
+        happens in between. The root of a spread table does not show that."""
         seen = view()
         self._renew()
         return seen is None or seen.is_partitioned or self._heads.revision != seen.revision

@@ -1,10 +1,10 @@
-"""Reading what is there now: by id, by query, as totals.
+"""Reading the current state: by id, by query, as totals.
 
-*populate* replaces references by the documents that they name. A field of type `ref`, or an array of such, is given by
-name. Every distinct target is read once, all at the same time; what is not there (any more) is None, in an array too.
-One level deep.
+*populate* replaces references by the documents that they name. You name a field of type `ref`, or an array of
+references. Every distinct target is read once, all at the same time; a missing target is None, in an array too. It goes
+one level deep.
 
-A module of its own because it is one group of verbs: `Model` (`model.py`) is made of seven such groups.
+A separate module, because it is one group of verbs; `Model` (`model.py`) combines seven such groups.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Fields = Sequence[str] | str
 
 
 class _Asked(TypedDict):
-    """What makes a query, as `find_all` and `explain` take it by name."""
+    """The parts of a query, as keyword arguments of `find_all` and `explain`."""
 
     filter: Mapping[str, object] | None
     sort: Sort | None
@@ -74,10 +74,10 @@ class Reading(Access[D]):
     `distinct`, `explain`."""
 
     _looked_up = LookedUp()
-    """Of the moment that was asked for last."""
+    """The states of the moment that was asked for last."""
 
     def get(self, id: object = SINGLETON_ID) -> D:
-        """The document as it is stored now; `NotFound` when there is none.
+        """The document as it is stored now; `NotFound` if it does not exist.
 
         Examples:
             >>> customers.get("acme").name
@@ -116,14 +116,14 @@ class Reading(Access[D]):
         return next(iter(self.find_all(filter=filter, sort=sort, limit=1, at=at, max_changed=max_changed)), None)
 
     def find_many(self, ids: Sequence[object], *, at: Position | None = None) -> list[Result[D]]:
-        """`find_by_id` for each; with `at`, as they were at that moment (one alone: `get_at`).
+        """`find_by_id` for each; with `at`, as they were at that moment (for a single document, use `get_at`).
 
         Examples:
             >>> [result.document is not None for result in customers.find_many(["acme", "nobody"])]
             [True, False]
         """
         if isinstance(ids, str | bytes) or not isinstance(ids, Sequence):
-            raise Invalid("takes a list of ids", path="find_many", hint="find_by_id(id) takes one")
+            raise Invalid("must be a list of ids", path="find_many", hint="to read one document, call find_by_id(id)")
         if at is not None:
             moment = self._moment(at)
             return [result for chunk in chunked(ids, FOUND_CHUNK) for result in self._find_chunk_then(chunk, moment)]
@@ -242,17 +242,17 @@ class Reading(Access[D]):
         strategy: str | None = None,
         _strategy: str | None = None,
     ) -> Rows[D] | Rows[DocumentDict]:
-        """Documents that match, found in the way that costs least (see docs/planner.md), or by `strategy`.
+        """Documents that match, found in the cheapest way (see docs/planner.md), or with the given `strategy`.
 
-        Without `select` they are whole and can be changed and saved. With it they are rows of these fields: dicts, also
-        where the model has a class, because a partial document cannot be validated. `populate` replaces references by
-        the documents that they name. `cursor` is that of the page before.
+        Without `select` you get whole documents, which you can change and save. With it you get rows of these fields.
+        Rows are dicts even if the model has a class, because a partial document cannot be validated. `populate`
+        replaces references by the documents that they name. `cursor` is the cursor of the previous page.
 
-        With `at`, the collection as it was at a moment: a time, or a commit of the model's space. Such rows cannot be
-        saved. It costs a look-up for each document that changed since then, at most `max_changed` (None: any number);
-        `explain` tells how many (docs/history.md).
+        With `at`, you get the collection as it was at a moment: a time, or a commit of the model's space. These rows
+        cannot be saved. It costs one lookup for each document that changed since then, up to `max_changed` (None: no
+        limit); `explain` shows how many (docs/history.md).
 
-        What this session wrote, restored or deleted is in it (or not) at once, also before the workers have folded it.
+        Writes, restores and deletes of this session are visible at once, even before the workers have folded them.
 
         Examples:
             >>> [customer.name for customer in customers.find_all({"visits": {"$lt": 10}}, sort="-name")]
@@ -286,7 +286,8 @@ class Reading(Access[D]):
         _strategy: str | None = None,
         analyze: bool = False,
     ) -> Plan:
-        """How `find_all` would answer, why, and what it would cost. `analyze` runs it and adds what it took.
+        """How `find_all` would answer, why, and what it would cost. `analyze` also runs the query and adds the measured
+        cost.
 
         Examples:
             >>> customers.explain({"email": "info@acme.example"}).strategy
@@ -340,7 +341,7 @@ class Reading(Access[D]):
     ) -> Iterator[Rows[D]] | Iterator[Rows[DocumentDict]]:
         """Rows in batches, for collections that do not fit into memory: one partition of the table is held at a time.
 
-        In the order of ids; what this session wrote and the table does not know yet comes last, and with `at` what
+        Rows come in the order of ids; own writes that the table lacks come last, and so do, with `at`, documents that
         changed since that moment. `plan` of a batch says how it was found.
 
         Examples:
@@ -352,7 +353,7 @@ class Reading(Access[D]):
         request = self._request(asked, select)
         given: object = batch_size
         if type(given) is not int or not 1 <= given <= sys.maxsize:
-            raise Invalid(f"must be a whole number from 1 on, not {shown(batch_size)}", path="batch_size")
+            raise Invalid(f"must be a whole number of at least 1, not {shown(batch_size)}", path="batch_size")
         stream = Stream(self.table, request, self._states(moment, max_changed), self._tables)
         batches = (self._packed(request, answer, moment=moment) for answer in stream.batches(batch_size))
         return cast("Iterator[Rows[D]]", batches)
@@ -364,7 +365,7 @@ class Reading(Access[D]):
         at: Position | None = None,
         max_changed: int | None = CHANGED_MAX,
     ) -> int:
-        """How many documents match (all, without a filter); with `at`, how many did then.
+        """How many documents match (without a filter: all); with `at`, how many matched then.
 
         Examples:
             >>> customers.count({"status": "active"})
@@ -378,8 +379,8 @@ class Reading(Access[D]):
         return Filter.compile(self._by_id(filter))
 
     def _by_id(self, filter: object) -> Any:
-        """The filter with values as rows have them: ids are text, also where a model has numbers or UUIDs as ids, and
-        so is a Decimal in a field that is declared as a string."""
+        """The filter with values as rows have them: ids are text, even if a model has numbers or UUIDs as ids, and so
+        is a Decimal in a field that is declared as a string."""
         if isinstance(filter, Mapping):
             return {name: self._condition(name, value) for name, value in filter.items()}
         return [self._by_id(one) for one in filter] if isinstance(filter, list | tuple) else filter
@@ -387,7 +388,7 @@ class Reading(Access[D]):
     def _condition(self, name: object, value: object) -> object:
         definition = self._collection.definition
         if not isinstance(name, str):
-            return value  # refused where the filter is compiled
+            return value  # the filter compiler refuses it
         if name.startswith("$"):
             return self._by_id(value) if name in ("$and", "$or", "$nor", "$not") else value
         if name == "id" and definition.id_type in ("int", "uuid"):
@@ -410,10 +411,10 @@ class Reading(Access[D]):
         at: Position | None = None,
         max_changed: int | None = CHANGED_MAX,
     ) -> dict[str, JsonValue]:
-        """Totals of the documents that match, whole or by group: `{"count": 3}`, `{"groups": {"active": {…}}}`.
-        With `at`, as they were then.
+        """Totals of the documents that match, overall or by group: `{"count": 3}`, `{"groups": {"active": {…}}}`. With
+        `at`, as of then.
 
-        A list of fields gives an object by field: `sum=["total", "tax"]` gives `{"sum": {"total": 40, "tax": 6}}`.
+        A list of fields gives an object per field: `sum=["total", "tax"]` gives `{"sum": {"total": 40, "tax": 6}}`.
 
         Examples:
             >>> customers.aggregate(count=True, group_by="status")
@@ -441,8 +442,8 @@ class Reading(Access[D]):
         at: Position | None = None,
         max_changed: int | None = CHANGED_MAX,
     ) -> list[JsonValue]:
-        """The different values of a field in the documents that match, sorted; of arrays their elements. With `at`, as
-        they were then.
+        """The distinct values of a field in the documents that match, sorted; for arrays, their elements. With `at`, as
+        of then.
 
         Examples:
             >>> customers.distinct("status")
@@ -459,13 +460,15 @@ class Reading(Access[D]):
         return None if at is None else self._moment(at)
 
     def _moment(self, at: Position) -> PastMoment:
-        """`Invalid` where the model keeps no past, or not one of this kind."""
+        """`Invalid` if the model keeps no past, or none of this kind."""
         position = position_of(at)
         if self.logged is not None:
             return PastMoment.of_space(position)
         if not self._collection.definition.oplog:
             raise Invalid(
-                f"{self.name} keeps no past", path="at", hint='set "oplog": true for it in schema.json, and push'
+                f"{self.name} keeps no past",
+                path="at",
+                hint='set "oplog": true for it in schema.json, and push the schema',
             )
         return PastMoment.of_oplog(position)
 
@@ -473,7 +476,7 @@ class Reading(Access[D]):
         return Reader(self.table, self._states(self._moment_asked(at, max_changed), max_changed), self._tables)
 
     def _states(self, moment: PastMoment | None, max_changed: int | None) -> OwnWrites:
-        """What queries ask beside the table."""
+        """What queries read besides the table."""
         if moment is None:
             return self._beside_the_table()
         self._session.folder.flush()
@@ -487,7 +490,7 @@ class Reading(Access[D]):
         return PastStates(self._collection, heads, partial(self._heads_at, moment), self._looked_up)
 
     def _told(self, moment: PastMoment | None, max_changed: int | None) -> tuple[OwnWrites, Cost]:
-        """What plans say of a moment, and what it costs to go there; no state is read."""
+        """What plans say about a moment, and what going there costs; no state is read."""
         if moment is None:
             return self._beside_the_table(), Cost()
         self._session.folder.flush()
@@ -505,12 +508,12 @@ class Reading(Access[D]):
         return NoWrites(about), cost
 
     def _heads_files(self) -> int:
-        """How many files the heads that were read last are spread over, beside their root."""
+        """How many files hold the heads that were last read, besides their root."""
         root = self.table.heads.held_spread
         return 0 if root is None else len(self.table.heads.partitions(root)) + len(root.deltas)
 
     def _changed_since(self, moment: PastMoment, max_changed: int | None) -> Mapping[str, DocumentState | WormError]:
-        """What has changed since a moment, as it was then, or why nobody can tell."""
+        """What has changed since a moment, as it was then, or why that is unknown."""
         if self.logged is not None:
             return self._states(moment, max_changed).instead
         self._session.folder.flush()
@@ -543,11 +546,11 @@ class Reading(Access[D]):
 
     @property
     def _cursor_name(self) -> str:
-        """What a cursor is of."""
+        """What a cursor belongs to."""
         return self.name
 
     def _beside_the_table(self) -> OwnWrites:
-        """What queries see that the table does not have."""
+        """Writes that queries show and the table lacks."""
         return self._memory
 
     def _request(
@@ -561,11 +564,11 @@ class Reading(Access[D]):
         fields = populated_fields(self._collection.definition, populate)
         given: object = select
         if given is not None and not isinstance(given, list | tuple):
-            raise Invalid(f"takes a list of field names, not {shown(given)}", path="select")
+            raise Invalid(f"must be a list of field names, not {shown(given)}", path="select")
         chosen = None if select is None else (*select, *fields)
         asked["filter"] = self._by_id(asked["filter"])
         name = self._cursor_name
-        source = name if moment is None else f"{name} at {moment.text}"  # a cursor is of one moment
+        source = name if moment is None else f"{name} at {moment.text}"  # a cursor belongs to one moment
         query = Query.of(**asked, select=chosen, model=source)
         if self._collection.definition.id_type == "int" and any(field == "id" for field, _ in query.sort):
             raise _unordered("sort")
@@ -582,18 +585,18 @@ class Reading(Access[D]):
         return outcome
 
     def _targets(self, model: str, ids: Sequence[str]) -> dict[str, Document]:
-        """Documents of another model that references name."""
+        """Documents of another model, as references name them."""
         return _read(self._session.collection(model), ids)
 
     def _targets_then(self, moment: PastMoment, model: str, ids: Sequence[str]) -> dict[str, Document]:
-        """The same as they were."""
+        """The same, as they were at the moment."""
         siblings: dict[str, Reading[D]] = self.__dict__.setdefault("_siblings", {})
         if model not in siblings:
             siblings[model] = self._sibling(model)
         other, position = siblings[model], moment.position
         if isinstance(position, int) and other._collection.definition.space != self._collection.definition.space:
-            hint = "give a time, which all models have, or leave its field out"
-            raise Invalid(f"{model} is not in the space whose commit {position} is", path="populate", hint=hint)
+            hint = "pass a time, which works for all models, or leave this field out"
+            raise Invalid(f"commit {position} is of another space than {model}", path="populate", hint=hint)
         found: dict[str, Document] = {}
         for one, state in other._then(ids, other._moment(position)).items():
             if isinstance(state, WormError):
@@ -603,13 +606,13 @@ class Reading(Access[D]):
         return found
 
     def _sibling(self, model: str) -> Reading[D]:
-        """Another model of the session, seen as this one is."""
+        """Another model of the session, seen in the same way as this one."""
         return type(self)(self._session, model, self._shape)
 
     def _packed(
         self, request: Request, answer: Answer, cursor: str | None = None, moment: PastMoment | None = None
     ) -> Rows[D] | Rows[DocumentDict]:
-        """Rows with their provenance; objects, where they are whole and the model has a class."""
+        """Rows with their provenance; objects, if the rows are whole and the model has a class."""
         definition, select = self._collection.definition, request.query.select
         why_not = _why_partial(request)
         origin = partial(self._row_provenance, answer.versions, why_not, "" if moment is None else moment.text)
@@ -624,7 +627,7 @@ class Reading(Access[D]):
     ) -> Provenance:
         at = versions.get(entity_id)
         if at is None and not why_not:
-            why_not = "what is stored is broken, and this is its last valid state"
+            why_not = "the stored document is broken, and this is its last valid state"
         return Provenance(self.name, entity_id, at or NO_VERSION, partial=why_not, as_of=as_of)
 
 
@@ -633,12 +636,12 @@ _ORDERING = frozenset({"$gt", "$gte", "$lt", "$lte", "$between"})
 
 def _unordered(what: str) -> Invalid:
     """Ids are text in keys and tables, where 10 comes before 9."""
-    hint = "ids can be compared by $eq, $ne, $in and $nin; for an order keep the number in a field of its own"
-    return Invalid("whole numbers as ids have no order in queries", path=what, hint=hint)
+    hint = "compare ids with $eq, $ne, $in and $nin; to sort, keep the number in a field"
+    return Invalid("integer ids have no order in queries", path=what, hint=hint)
 
 
 def _as_text(value: object) -> object:
-    """Ids in a condition: a value, a list of them, or operators with such."""
+    """Ids in a condition: a value, a list, or operators with these."""
     if isinstance(value, Mapping):
         for name in value.keys() & _ORDERING:
             if any(isinstance(one, int) for one in (value[name] if isinstance(value[name], list) else [value[name]])):
@@ -659,21 +662,21 @@ def _decimals(value: object) -> object:
 
 
 def _why_partial(request: Request) -> str:
-    """Why the rows of this request cannot be saved; empty where they can."""
+    """Why the rows of this request cannot be saved; empty if they can."""
     if request.query.select is not None:
         return "it has only the selected fields"
     return "its references were replaced by documents" if request.populate else ""
 
 
 Find = Callable[[str, Sequence[str]], Mapping[str, Document]]
-"""Documents of a model by id, each with its id; those that are not there are left out."""
+"""Documents of a model by id, each with its id; missing ones are left out."""
 
 
 def populated_fields(definition: ModelDef, names: Sequence[str] | str | None) -> tuple[str, ...]:
-    """The checked names, each once; `Invalid` for a field that refers to nothing."""
+    """The checked names without duplicates; `Invalid` for a field that is not a reference."""
     given: object = names
     if given is not None and not isinstance(given, str | list | tuple):
-        raise Invalid(f"takes a field name or a list of them, not {shown(given)}", path="populate")
+        raise Invalid(f"must be a field name or a list of field names, not {shown(given)}", path="populate")
     listed = [names] if isinstance(names, str) else list(names or ())
     known = [name for name, field in definition.fields.items() if referred_model(field)]
     for name in listed:
@@ -703,7 +706,7 @@ def populate_rows(definition: ModelDef, rows: Sequence[Row], names: Sequence[str
 
 
 def referred_model(field: FieldDef) -> str:
-    """The model that a field refers to; empty when it does not."""
+    """The model that a field refers to; empty if it is not a reference."""
     item = field.items if field.type == "array" and field.items is not None else field
     return item.model or "" if item.type == "ref" else ""
 
@@ -721,7 +724,7 @@ def _read(collection: Collection, ids: Sequence[str]) -> dict[str, Document]:
 
 
 def _replaced(value: JsonValue, found: dict[str, Document | None]) -> JsonValue:
-    """A copy for each place: the caller may change it."""
+    """A copy for each place, because the caller may change it."""
     if isinstance(value, list):
         return [_replaced(item, found) for item in value]
     return deepcopy(found.get(value)) if isinstance(value, str) else value

@@ -1,13 +1,13 @@
-"""restore: whole models back to a moment, by new saves with history; nothing is rewritten.
+"""restore: bring whole models back to a moment by new saves with history. Nothing is rewritten.
 
-What changed since the moment is known (`past.py`, or the log of the model's space). Each of these documents that is not
-as it was is saved as it was, deleted if it did not exist then, or created again. What is as it was is left alone, so a
-restore that was interrupted goes on when it is run again, and a finished one has nothing to do.
+The documents that changed since the moment are known (`past.py`, or the log of the model's space). Each of these that
+differs is saved as it was, deleted if it did not exist then, or created again. Documents that are as they were are left
+alone, so you can run an interrupted restore again, and a finished one has nothing to do.
 
-Each write is conditional on what was read just before it. One document's error fails no other: the schema of today may
-refuse it, another may be faster, or have a unique value of it. Unique values may have passed from one document to the
-other since: what finds a value taken is tried again for as long as others get ahead. The documents of a space are
-committed many at a time, so that they may even have swapped values.
+Each write is conditional on what was read just before it. An error of one document does not affect the others: the
+current schema may refuse it, another writer may be faster, or another document may have one of its unique values.
+Unique values may have moved between documents since: a document whose value is taken is tried again as long as others
+make progress. Documents of a space are committed many at a time, so they may even have swapped values.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ What = Literal["changed", "created", "deleted"]
 
 @dataclass(frozen=True, slots=True)
 class RestoreChange:
-    """A document that is not as it was. `what` a restore does with it: `changed`, `created` (it was deleted since) or
-    `deleted` (it did not exist then); `fields` that differ; `error`: why it was not done, or what did not follow."""
+    """A document that differs from the moment. `what` the restore does with it: `changed`, `created` (it was deleted
+    since) or `deleted` (it did not exist then); `fields` that differ; `error`: why it failed, or which later step
+    failed."""
 
     model: str
     id: str
@@ -55,7 +56,7 @@ class RestoreChange:
 
 @dataclass(frozen=True, slots=True)
 class RestoreReport:
-    """What a restore came to; in a dry run, would come to."""
+    """The result of a restore, or of its dry run."""
 
     at: str
     dry_run: bool
@@ -81,12 +82,14 @@ class RestoreOptions:
 def restore(
     models: Sequence[Model[DocumentDict]], at: Position, options: RestoreOptions, about: About
 ) -> RestoreReport:
-    """These models as they were. All are looked at before the first is written to."""
+    """Restore these models. All are examined before the first write."""
     check_function(options.progress, "progress")
     check_most(options.max_changed)
     if len({one._collection.definition.space for one in models}) > 1 and isinstance(position_of(at), int):
-        hint = "give a time, or restore the models of one space"
-        raise Invalid("a number is a commit of one space, and the models are not all in it", path="at", hint=hint)
+        hint = "pass a time, or restore only models of one space"
+        raise Invalid(
+            "a number is a commit of one space, but the models are not all in one space", path="at", hint=hint
+        )
     work = [_Restoration(model, model._moment(at), options, about) for model in models]
     for one in work:
         if not options.dry_run:
@@ -107,7 +110,7 @@ def _tell(progress: Progress, before: int, total: int, done: int) -> None:
 
 
 Written = Touched | WormError | None
-"""What became of one document; None: it is as it was already."""
+"""The result for one document; None if it is already as it was."""
 
 
 class _Restoration:
@@ -143,7 +146,7 @@ class _Restoration:
         return RestoreChange(self.model.name, entity_id, what, tuple(fields))
 
     def _document(self, entity_id: str) -> Document | None:
-        """As it was; raises why that is not known."""
+        """The document as it was; raises an error if that is unknown."""
         state = self._then[entity_id]
         if isinstance(state, WormError):
             raise state
@@ -165,12 +168,12 @@ class _Restoration:
                         taken.append(entity_id)
                 progress(len(done) - len(taken))
             if len(taken) == len(wanted):
-                break  # nobody got ahead: the values stay where they are
+                break  # no progress: the values stay where they are
             wanted = taken
         return list(done.values())
 
     def _written(self, ids: Sequence[str]) -> dict[str, WormError | None]:
-        """What became of each, once history and table have followed."""
+        """The result of each, after history and table are written."""
         outcomes = self._committed(ids) if self.model.logged is not None else None
         if outcomes is None:
             outcomes = dict(zip(ids, in_parallel(self._attempted, ids), strict=True))
@@ -207,8 +210,8 @@ class _Restoration:
     # In a space
 
     def _committed(self, ids: Sequence[str]) -> dict[str, Written] | None:
-        """All of these in one commit; None: not possible, they are to be written one by one."""
-        from worm.bridge.commits import Write  # here, because most models are in no space
+        """All of these in one commit; None: not possible, so they are written one by one."""
+        from worm.bridge.commits import Write  # imported here, because most models are not in a space
 
         model, logged = self.model, self.model.logged
         assert logged is not None

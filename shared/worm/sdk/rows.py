@@ -1,14 +1,14 @@
-"""Rows: what a query gives, a list with the cursor of the next page, its plan, and ways into Arrow and pandas.
+"""Rows: the result of a query. A list with the cursor of the next page, its plan, and conversions to Arrow and pandas.
 
-Columns of `to_arrow()` have types of the schema, also when there are no rows:
+Columns of `to_arrow()` have the types of the schema, even without rows:
 
 | field | Arrow |
 |---|---|
 | `string`, `ref`, the id | string |
 | `integer`, `number`, `boolean` | int64, float64, bool |
-| `datetime` | timestamp in microseconds, UTC; a time without offset counts as UTC |
+| `datetime` | timestamp in microseconds, UTC; a time without an offset counts as UTC |
 | `array` | list of the type of its items |
-| `object`, a populated reference, anything that is not declared | string: a text as it is, everything else as JSON |
+| `object`, a populated reference, anything that is not declared | string: text as it is, everything else as JSON |
 
 Missing and null are both null.
 """
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class Rows(list[R]):
-    """Rows of one answer. `cursor` continues after the last row; None when there are no more.
+    """Rows of one answer. `cursor` continues after the last row; None if there are no more.
 
     Examples:
         >>> page = customers.find_all(limit=1)
@@ -64,10 +64,12 @@ class Rows(list[R]):
         self._records: dict[int, tuple[object, Row]] = {}
 
     def with_items(self, items: Sequence[T]) -> Rows[T]:
-        """Objects made of these rows, one of each. Arrow and pandas get the rows that they were made of."""
+        """Objects made from these rows, one for each. Arrow and pandas get the original rows."""
         made = Rows(items, definition=self._definition, plan=self.plan, cursor=self.cursor, select=self._select)
         rows = cast("list[Row]", self)
-        made._records = {id(item): (item, row) for item, row in zip(items, rows, strict=True)}  # the item keeps its id
+        made._records = {
+            id(item): (item, row) for item, row in zip(items, rows, strict=True)
+        }  # the item stays alive, so its id() stays unique
         return made
 
     def __repr__(self) -> str:
@@ -90,7 +92,9 @@ class Rows(list[R]):
                 arrays.append(arrow.array(cells, type=kind))
             except (arrow.ArrowException, OverflowError, TypeError, ValueError) as mistake:
                 hint = "leave the field out of select, or declare another type"
-                raise Invalid(f"does not fit into a column of {kind}: {mistake}", path=name, hint=hint) from mistake
+                raise Invalid(
+                    f"does not fit into a column of type {kind}: {mistake}", path=name, hint=hint
+                ) from mistake
         schema = arrow.schema([(name, kind) for name, kind, _ in columns])
         return arrow.Table.from_arrays(arrays, schema=schema)
 
@@ -109,7 +113,7 @@ class Rows(list[R]):
         return dump(item, self._definition.fields)
 
     def _names(self, records: Sequence[Row]) -> list[str]:
-        """The selected fields; without a selection those of the schema, then what else the rows have."""
+        """The selected fields; without a selection, the fields of the schema, then any others of the rows."""
         if self._select is not None:
             return list(dict.fromkeys(("id", *self._select)))
         declared = ("id", *self._definition.fields, *TIME_FIELDS)
@@ -126,7 +130,7 @@ Convert = Callable[[JsonValue], object]
 
 
 def _column(arrow: ModuleType, field: FieldDef | None) -> tuple[pyarrow.DataType, Convert]:
-    """The Arrow type of a field, and what makes a value of it from one that is not null."""
+    """The Arrow type of a field, and the function that converts a value that is not null."""
     kind = "text" if field is None or field.type == "object" else field.type
     if field is not None and kind == "array":
         item, convert = _column(arrow, field.items)
@@ -178,4 +182,4 @@ def _package(name: str) -> ModuleType:
     try:
         return import_module(name)
     except ImportError as mistake:
-        raise Invalid(f"this needs the package {name}", hint=f"pip install {name}, or s3worm[arrow]") from mistake
+        raise Invalid(f"this needs the package {name}", hint="pip install 's3worm[arrow]'") from mistake

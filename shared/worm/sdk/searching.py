@@ -1,15 +1,15 @@
-"""Search the history of many documents: who changed what, when and why, newest entry first.
+"""Searches the history of many documents: who changed what, when and why, newest entry first.
 
-A model's heads (`tables/`) name the newest entry of every document and its time. A search reads the heads, takes only
-documents whose newest entry is not before `since`, and merges their histories backwards by time. It stops at `limit`.
-Cost: one conditional GET for the heads of a model (of a spread table, the files that changed since the last time), and
-for each document that is reached at most twice as many GETs as it has entries in the time asked for, plus one. Nothing
-is read of a document whose newest entry comes after the last one returned. A document with changes after `until` is
+A model's heads (`tables/`) have the newest entry of every document and its time. A search reads the heads, takes only
+documents whose newest entry is not before `since`, and merges their histories backward by time. It stops at `limit`.
+Cost: one conditional GET for the heads of a model (of a spread table, the files that changed since the last search),
+and for each document that is reached at most twice as many GETs as it has entries in the requested period, plus one. A
+document whose newest entry comes after the last returned one is not read. A document with changes after `until` is
 entered by its time marks: one LIST and a binary search. Without heads the oplogs are listed, and the newest entry of
 every document is read.
 
-The heads are as new as the tables: inline they know every entry of this session at once, with workers some seconds
-later.
+The heads are as new as the tables: with inline maintenance they have every entry of this session at once, with workers
+some seconds later.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from worm.values import dataclass
 
 STEP_MAX = 64
 DAMAGES_MAX = 10
-"""After so many damaged entries the rest of a document's history is left out."""
+"""After this many damaged entries, the rest of a document's history is left out."""
 ANY_TIME = "~"
 """Sorts after every time."""
 
@@ -47,7 +47,7 @@ E = TypeVar("E", bound=OplogEntry)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class HistoryEntry(OplogEntry):
-    """An entry, and the document that it is of.
+    """An entry, with its document.
 
     Examples:
         >>> _ = customers.patch("acme", {"visits": 1}, reason="came by")
@@ -67,8 +67,8 @@ class HistoryEntry(OplogEntry):
 
 
 class HistoryRows(list[E]):
-    """Entries of one answer. `cursor` continues a search after the last one; None: nothing is left to look at.
-    `damages`: what could not be read, each with its key; the entries around it are here.
+    """Entries of one answer. `cursor` continues a search after the last one; None: nothing is left. `damages` lists
+    what could not be read, each with its key; the readable entries around it are included.
 
     Examples:
         >>> page = db.history(limit=1)
@@ -92,7 +92,7 @@ class HistoryRows(list[E]):
 
 @dataclass(frozen=True, slots=True)
 class HistorySource:
-    """Where the history of a model is, and its heads; None where there are none."""
+    """Where the history of a model is, and its heads; None if there are none."""
 
     collection: Collection
     heads: Heads | None
@@ -100,7 +100,7 @@ class HistorySource:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where an entry comes in the order of an answer: time descending, model, id, seq descending."""
+    """The place of an entry in an answer: time descending, model, id, seq descending."""
 
     ts: str
     model: str
@@ -130,12 +130,12 @@ class _Place:
 
 
 def _no_cursor() -> Invalid:
-    return Invalid("not the cursor of a search", path="cursor", hint="take it from the rows of the page before")
+    return Invalid("this is not the cursor of a search", path="cursor", hint="use the `cursor` of the previous page")
 
 
 @dataclass(frozen=True, slots=True)
 class HistorySearch:
-    """A checked question. Times are whole seconds, as those of entries; all entries of both seconds count."""
+    """A checked search. Times have whole seconds, like those of entries; all entries of both seconds count."""
 
     since: str = ""
     until: str = ANY_TIME
@@ -163,12 +163,12 @@ class HistorySearch:
         if asked is not None and not (isinstance(asked, str) and asked in OPS):
             raise Invalid(f"{shown(op)} is not an operation", path="op", hint=f"one of {', '.join(sorted(OPS))}")
         if limit is not None and (type(limit) is not int or limit < 1):
-            raise Invalid(f"takes a whole number from 1 on, not {shown(limit)}", path="limit")
+            raise Invalid(f"must be a whole number of at least 1, not {shown(limit)}", path="limit")
         for name, text in (("actor", actor), ("reason", reason)):
             if text is not None and not isinstance(text, str):
-                raise Invalid(f"takes text, not {shown(text)}", path=name)
+                raise Invalid(f"must be text, not {shown(text)}", path=name)
         if metadata is not None and not isinstance(metadata, Mapping):
-            raise Invalid(f"takes an object, not {shown(metadata)}", path="metadata")
+            raise Invalid(f"must be an object, not {shown(metadata)}", path="metadata")
         first = "" if since is None else iso_seconds(moment_in_utc(since))
         last = ANY_TIME if until is None else iso_seconds(moment_in_utc(until))
         place = None if cursor is None else _Place.of_cursor(cursor)
@@ -179,7 +179,7 @@ class HistorySearch:
 
     @property
     def takes_all(self) -> bool:
-        """Does every entry of the time count?"""
+        """Does every entry of the period count?"""
         return self.actor is None and self.op is None and self.reason is None and not self.metadata
 
     def matches(self, entry: OplogEntry, place: _Place) -> bool:
@@ -197,7 +197,7 @@ class HistorySearch:
 
 
 class _Trail:
-    """The history of one document backwards, read a few entries at a time: 1, 2, 4, …"""
+    """The history of one document backward, read a few entries at a time: 1, 2, 4, …"""
 
     def __init__(self, collection: Collection, search: HistorySearch, entity_id: str, seq: int, ts: str) -> None:
         self._oplog = collection.oplog
@@ -214,7 +214,7 @@ class _Trail:
 
     @property
     def place(self) -> _Place:
-        """Of its next entry; of one that is not read yet, the earliest that it can have."""
+        """The time of its next entry; if that is not read yet, the earliest possible one."""
         ts, seq = (self._read[0].ts, self._read[0].seq) if self._read else (self._ts, self._next)
         return _Place(ts, self._collection.name, self._id, seq)
 
@@ -232,7 +232,7 @@ class _Trail:
         return HistoryEntry.of(entry, self._collection.name, self._id)
 
     def read(self) -> None:
-        """Some more entries, or the end."""
+        """Reads some more entries, or reaches the end."""
         if self._must_enter:
             self._enter()
         while self.is_unread and not self.is_over:
@@ -246,12 +246,12 @@ class _Trail:
                     self._read.append(entry)
 
     def _enter(self) -> None:
-        """Skip what came after `until`. A false time mark costs requests, not answers."""
+        """Skip entries after `until`. A wrong time mark costs requests, but does not change the answer."""
         self._must_enter = False
         try:
             marked = min(self._oplog.marks.newest(self._id, self._search.until), self._next)
             seq = self._oplog.seq_at_time(self._id, self._search.until, at_least=marked)
-        except Corrupt:  # the walk back meets the damage, and reports it
+        except Corrupt:  # the walk back finds the damage and reports it
             return
         self._next = min(seq, self._next)
 
@@ -284,14 +284,14 @@ class _Trail:
         return found
 
     def _skip_gap(self) -> None:
-        """Go on before the entries that are missing, however many; a LIST tells where."""
+        """Continue before the missing entries, however many; a LIST shows where."""
         before = self._oplog.seqs(self._id).before(self._next + 1)
         if before < self._next:
             self.damages.append(gap((before + 1, self._next), self._oplog.key(self._id, before + 1)))
             self._next = before
 
     def _before(self, damage: Corrupt) -> int:
-        """The seq to go on with: before the damaged entry, or before all that a damaged archive holds."""
+        """The seq to continue with: before the damaged entry, or before everything in a damaged archive."""
         info = None if damage.key is None else self._collection.resolver.parse(damage.key)
         archive = None if info is None else ArchiveName.parse(info.name or "")
         return self._next - 1 if archive is None else min(archive.first, self._next) - 1
@@ -319,7 +319,7 @@ def search_history(sources: Sequence[HistorySource], search: HistorySearch) -> H
 
 
 def newest_entries(source: HistorySource) -> Iterator[tuple[str, int, str]]:
-    """Id, seq and time of the newest entry of every document; `ANY_TIME` where no head tells the time."""
+    """Id, seq and time of the newest entry of every document; `ANY_TIME` if there is no head with the time."""
     collection = source.collection
     if source.heads is None or source.heads.partial:
         known = {} if source.heads is None else source.heads.heads
@@ -332,7 +332,7 @@ def newest_entries(source: HistorySource) -> Iterator[tuple[str, int, str]]:
 
 
 def _trails(source: HistorySource, search: HistorySearch) -> list[_Trail]:
-    """Those that can have entries of the time asked for."""
+    """Documents that can have entries in the requested period."""
     newest = newest_entries(source)
     return [_Trail(source.collection, search, one, seq, ts) for one, seq, ts in newest if ts >= search.since]
 

@@ -1,7 +1,7 @@
 """What callers work with, and the JSON documents behind it: plain dicts, or objects of a pydantic class.
 
-A *shape* turns one into the other. That of classes is in `objects.py`, which is imported when an object is met: a
-program without classes does not load pydantic.
+A *shape* converts one into the other. The shape of classes is in `objects.py`, which is imported when an object is met:
+a program without classes does not load pydantic.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ if TYPE_CHECKING:
     from worm.sdk.objects import Objects
 
     D = TypeVar("D", default=DocumentDict)
-else:  # the default is for type checkers, and the `typing` of Python 3.11 knows none
+else:  # only type checkers need the default, and the `typing` of Python 3.11 does not support it
     from typing import TypeVar
 
     D = TypeVar("D")
-"""What documents are for the caller: dicts, unless a class is named."""
+"""The type of documents for the caller: dicts, unless it passes a class."""
 
 
 def is_object(item: object) -> TypeGuard[BaseModel]:
-    """Is it of a pydantic class? Nobody has one without having imported pydantic, which another thread may be doing."""
+    """Is it an object of a pydantic class? There are none unless pydantic has been imported; another thread may be
+    importing it now."""
     base = getattr(sys.modules.get("pydantic.main"), "BaseModel", None)
     return base is not None and isinstance(item, base)
 
@@ -48,7 +49,7 @@ def _objects(item: BaseModel, definition: ModelDef) -> Objects[BaseModel]:
 
 
 class Shape(Protocol[D]):
-    """Between documents and what the caller works with."""
+    """Converts between documents and what the caller works with."""
 
     @property
     def is_plain(self) -> bool:
@@ -56,23 +57,24 @@ class Shape(Protocol[D]):
         ...
 
     def load(self, document: DocumentDict) -> D:
-        """What the caller gets. `Invalid` where the document does not fit."""
+        """What the caller gets. `Invalid` if the document does not fit."""
         ...
 
     def dump(self, item: object) -> DocumentDict:
-        """The document of what the caller gave, with its provenance. `Invalid` for anything that has none."""
+        """The document of the caller's object, with its provenance. `Invalid` for anything else."""
         ...
 
     def check(self, document: Document) -> None:
-        """Before a document is stored: `Invalid` where the caller could not read it back."""
+        """Called before a document is stored: `Invalid` if the caller could not read it back."""
         ...
 
     def bring(self, item: object, document: DocumentDict) -> None:
-        """The caller's own object becomes the stored document: its version, and what the write filled in."""
+        """The caller's own object becomes the stored document: it gets its version, and the values that the write
+        filled in."""
         ...
 
     def refreshed(self, item: D, document: DocumentDict) -> D:
-        """The caller's own object, with all of the document."""
+        """The caller's own object, updated to the whole document."""
         ...
 
 
@@ -91,7 +93,7 @@ class Dicts:
         if is_object(item):
             return _objects(item, self._definition).dump(item)
         if not isinstance(item, Mapping):
-            raise Invalid(f"a document is a dict, not {type_name(item)}", hint='{"id": "acme", "name": "Acme"}')
+            raise Invalid(f"a document must be a dict, not {type_name(item)}", hint='{"id": "acme", "name": "Acme"}')
         return DocumentDict.of(as_document(item, self._definition), provenance_of(item))
 
     def check(self, document: Document) -> None:

@@ -1,14 +1,14 @@
-"""What a reader knows of the seqs of all documents, in a few cells, whatever their number.
+"""The seqs of all documents that a reader has seen, in a few cells, however many documents there are.
 
-A *sketch* stands for a table of seqs, one for each id. Sketches of equal size can be subtracted. If two tables differ
-in few ids (about two thirds of the cells at most), the difference tells which ones, and by how much; if they differ in
-more, it says that it cannot tell. That it tells something wrong has a chance of about one in 10^12.
+A *sketch* represents a table of seqs, one for each id. Sketches of equal size can be subtracted. If two tables differ
+in few ids (at most about two thirds of the cells), the difference shows which ones, and by how much. If they differ in
+more, it says that it cannot tell. A wrong answer has a probability of about 1 in 10^12.
 
-Each id has a *mark*, a number made of its hash, and counts in three cells. A cell keeps the sum of its seqs, and the
-sum of seq times mark modulo a prime. A cell in which only one id differs tells its mark: the quotient of the two. It is
-taken out of its other cells, in which then only one may be left, and so on (an invertible Bloom lookup table).
+Each id has a *mark*, a number derived from its hash, and counts in three cells. A cell keeps the sum of its seqs, and
+the sum of seq times mark modulo a prime. If only one id differs in a cell, the quotient of the two is its mark. It is
+then removed from its other cells, where again only one may be left, and so on (an invertible Bloom lookup table).
 
-A module of its own because it is arithmetic, and knows nothing of feeds.
+A separate module, because it is arithmetic, and knows nothing of feeds.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Sketch:
 
     @classmethod
     def empty(cls, cells: int) -> Sketch:
-        """With this number of cells, or up to two more."""
+        """A sketch with this number of cells, or up to two more."""
         count = -(-cells // PER_ID) * PER_ID
         return cls((0,) * count, (0,) * count)
 
@@ -50,7 +50,7 @@ class Sketch:
         return not any(self.sums) and not any(self.products)
 
     def plus(self, seqs: Iterable[tuple[str, int]]) -> Sketch:
-        """With these added: pairs of an id and a seq, which may be negative."""
+        """The sketch with these added: pairs of an id and a seq, which may be negative."""
         draft = _Draft(self)
         for entity_id, seq in seqs:
             if seq:
@@ -63,7 +63,7 @@ class Sketch:
         return Sketch(sums, tuple((ours - theirs) % PRIME for ours, theirs in pairs))
 
     def told(self, ids: Iterable[str]) -> dict[str, int] | None:
-        """The ids that count in it, each with its number; None where it cannot tell, or where not all are of `ids`."""
+        """The ids that count in it, each with its number; None if it cannot tell, or if some are not in `ids`."""
         if self.is_empty:
             return {}
         names = {mark_of(entity_id): entity_id for entity_id in ids}
@@ -91,7 +91,7 @@ class _Draft:
         return mark % third, third + (mark >> _SHIFT) % third, 2 * third + (mark >> 2 * _SHIFT) % third
 
     def taken_apart(self, known: Container[int]) -> dict[int, int] | None:
-        """Every mark with its number; None where cells are left in which several differ, or one that is not known."""
+        """Every mark with its number; None if some cells are left with several differences, or with an unknown one."""
         found: dict[int, int] = {}
         todo = list(range(len(self._sums)))
         while todo:

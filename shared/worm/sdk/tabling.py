@@ -1,6 +1,6 @@
 """The table of a model: its state, and rebuilding it.
 
-A module of its own because it is one group of verbs: `Model` (`model.py`) is made of seven such groups.
+A separate module, because it is one group of verbs; `Model` (`model.py`) combines seven such groups.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Tabling(Access[D]):
     """`get_manifest_status`, `build_manifest`, `invalidate_manifest`, `build_index`, `build_indexes`."""
 
     def get_manifest_status(self) -> ManifestStatus:
-        """Does the manifest exist, is it fresh, how large is it? Lists the documents to tell.
+        """Does the manifest exist, is it fresh, how large is it? It lists the documents to find out.
 
         Examples:
             >>> customers.get_manifest_status().exists
@@ -42,8 +42,8 @@ class Tabling(Access[D]):
             return [index_status(self.table, *one) for one in zip(names, self.table.indexes, strict=True)]
 
     def build_manifest(self, *, progress: Progress = silent) -> ManifestStatus:
-        """Rebuild manifest, indexes, heads and claims from the source, beside live writers. A second build changes
-        nothing.
+        """Rebuild manifest, indexes, heads and claims from the documents, while others may write. A second build
+        changes nothing.
 
         Examples:
             >>> customers.build_manifest().exists
@@ -59,8 +59,8 @@ class Tabling(Access[D]):
             return manifest_status(self.table)
 
     def invalidate_manifest(self) -> None:
-        """Take the manifest away. This session's next query builds it again, or anybody's next fold or sweep; until
-        then other sessions read the documents.
+        """Remove the manifest. The next query of this session builds it again, and so does the next fold or sweep;
+        until then other sessions read the documents.
 
         Examples:
             >>> customers.invalidate_manifest()
@@ -72,7 +72,7 @@ class Tabling(Access[D]):
             self.table.invalidate()
 
     def build_indexes(self) -> list[IndexStatus]:
-        """Rebuild all indexes from the manifest, which is built first where there is none.
+        """Rebuild all indexes from the manifest, which is built first if it does not exist.
 
         Examples:
             >>> [status.name for status in customers.build_indexes()]
@@ -82,7 +82,7 @@ class Tabling(Access[D]):
         return [self.build_index(name) for name in self._collection.definition.indexes]
 
     def build_index(self, name: str) -> IndexStatus:
-        """One index, by its name in the schema or by its field.
+        """Rebuild one index, by its name in the schema or by its field.
 
         Examples:
             >>> customers.build_index("byEmail").name
@@ -100,7 +100,7 @@ class Tabling(Access[D]):
 
     def _begin_building(self) -> None:
         if not self._collection.definition.keeps_manifest:
-            hint = 'set "manifest": {"enabled": true} for it in schema.json, and push'
+            hint = 'set "manifest": {"enabled": true} for it in schema.json, and push the schema'
             raise Invalid(f"{self.name} keeps no manifest", hint=hint)
         self._session.ensure_safe_store()
         self._backlog.fold()

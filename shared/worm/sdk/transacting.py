@@ -5,8 +5,8 @@
         tx.save("Account", {**account, "balance": account["balance"] - 10})
         tx.save("Transfer", {"from": "a", "amount": 10})
 
-All reads are of one commit, and see what the transaction itself wrote. At the end of the block all writes are one
-commit, or none: `Conflict` when anything that was read or written has changed since. An error inside the block writes
+All reads are from one commit, plus the transaction's own writes. At the end of the block all writes become one commit,
+or none does: `Conflict` if anything that was read or written has changed since. An error inside the block writes
 nothing.
 """
 
@@ -40,7 +40,7 @@ M = TypeVar("M", bound=BaseModel)
 
 @dataclass(frozen=True)
 class _Entry:
-    """A document in the course of a transaction; `after` is what it is to be, where it is written."""
+    """A document during a transaction; `after` is its new state, if it is written."""
 
     model: Model
     logged: SpaceModel
@@ -55,12 +55,12 @@ class _Entry:
 
     @property
     def exists(self) -> bool:
-        """Is there a document now, valid or not?"""
+        """Does the document exist now, valid or not?"""
         return self.after is not None if self.is_written else self.known.version is not None
 
 
 class DocumentTransaction:
-    """For one thread, and for one block. `seq` is the commit, once there is one."""
+    """A transaction, for one thread and one block. `seq` is its commit, once there is one."""
 
     def __init__(self, session: Session, model: Callable[[str], Model], *, actor: str | None = None) -> None:
         self._session = session
@@ -84,7 +84,7 @@ class DocumentTransaction:
     @overload
     def get(self, model: str, id: object = SINGLETON_ID) -> DocumentDict | None: ...
     def get(self, model: ModelName, id: object = SINGLETON_ID) -> object | None:
-        """The document, with what this transaction did to it; None where there is none."""
+        """The document, with what this transaction did to it; None if it does not exist."""
         chosen = self._model_of(model)
         entry = self._entry(chosen, id)
         known = entry.known
@@ -98,8 +98,8 @@ class DocumentTransaction:
         return chosen._shape.load(DocumentDict.of({"id": entry.id, **deepcopy(entry.now)}, provenance))
 
     def save(self, model: ModelName, document: Mapping[str, object] | BaseModel, *, id: object = None) -> Document:
-        """Create the document, or replace the one that is there. Without an id it gets one. It is returned as it will
-        be stored; `Invalid` when the schema or the access mode refuses it."""
+        """Create the document, or replace the existing one. Without an id it gets one. You get the document as it will
+        be stored; `Invalid` if the schema or the access mode refuses it."""
         chosen = self._model_of(model)
         given = chosen._shape.dump(document)
         entry = self._entry(chosen, chosen._new_id(given, id))
@@ -109,7 +109,7 @@ class DocumentTransaction:
         return deepcopy(drafted)
 
     def _check_version(self, entry: _Entry, given: DocumentDict) -> None:
-        """A document that was read outside of the transaction must still be what the transaction sees."""
+        """A document that was read outside of the transaction must still be the one that the transaction sees."""
         origin, known = given.provenance, entry.known
         if origin is None or (origin.model, origin.id) != (entry.model.name, entry.id) or entry.is_written:
             return
@@ -123,21 +123,28 @@ class DocumentTransaction:
     def require(
         self, model: ModelName, id: object = SINGLETON_ID, *, if_version: str | None = None, exists: bool = True
     ) -> None:
-        """The document must be there, of `if_version` if it is given, when the transaction is committed; or, with
-        `exists=False`, there must be none. `Conflict` if that is not so. Nothing is written."""
+        """Require that the document exists, with version `if_version` if given, when the transaction is committed; or,
+        with `exists=False`, that it does not. `Conflict` otherwise. Nothing is written."""
         if not exists and if_version is not None:
-            raise Invalid("what does not exist has no version", path="if_version", hint="leave one of them out")
+            raise Invalid(
+                "a document that must not exist has no version",
+                path="if_version",
+                hint="pass only one of if_version= and exists=False",
+            )
         chosen = self._model_of(model)
         entry = self._entry(chosen, id)
         if exists != entry.exists:
             raise Conflict(f"{chosen.name} '{entry.id}' {'does not exist' if exists else 'exists already'}")
         if if_version is not None and entry.is_written:
-            raise Invalid(f"{chosen.name} '{entry.id}' was written before", hint="require it before you write it")
+            raise Invalid(
+                f"{chosen.name} '{entry.id}' was already written in this transaction",
+                hint="require it before you write it",
+            )
         if if_version is not None:
             entry.logged.match(entry.id, entry.known, chosen._version_seen(entry.id, decode_version(if_version)))
 
     def delete(self, model: ModelName, id: object = SINGLETON_ID) -> bool:
-        """Delete the document; False when there is none."""
+        """Delete the document; False if it does not exist."""
         chosen = self._model_of(model)
         chosen.check_removing()
         entry = self._entry(chosen, id)
@@ -185,11 +192,11 @@ class DocumentTransaction:
         self._check_open()
         logged = model.logged
         if logged is None:
-            hint = 'give it "space": "main" in the schema and push it, or save it outside of the transaction'
-            raise Invalid(f"{model.name} is in no space", hint=hint)
+            hint = 'set "space": "main" for it in the schema and push it, or save it outside of the transaction'
+            raise Invalid(f"{model.name} is not in a space", hint=hint)
         name = self._session.schema.model(model.name).space
         if self._space not in (None, name):
-            raise Invalid(f"{model.name} is in the space '{name}', this transaction is in '{self._space}'")
+            raise Invalid(f"{model.name} is in the space '{name}', but this transaction is in '{self._space}'")
         self._space = name
         entity_id = model._checked(id)
         entity = entity_name(model.name, entity_id)
@@ -205,14 +212,14 @@ class DocumentTransaction:
         if isinstance(model, str):
             return self._model(model)
         if not isinstance(model, type):
-            raise Invalid(f"takes a model, its name or its class, not {shown(model)}", path="model")
+            raise Invalid(f"must be a model, its name or its class, not {shown(model)}", path="model")
         return cast("Model", self._model(model_name(model)).typed(model))
 
     def _check_open(self) -> None:
         if self._is_over:
-            raise Invalid("the transaction is over", hint="begin a new one: db.transaction()")
+            raise Invalid("the transaction has ended", hint="start a new one: db.transaction()")
 
 
 def _is_change(entry: _Entry) -> bool:
-    """Not one that was made and deleted in this transaction."""
+    """False for one that was created and deleted in this transaction."""
     return entry.is_written and not (entry.after is None and entry.known.version is None)

@@ -1,9 +1,9 @@
-"""Trash: what soft delete put there, bringing it back, and removing it for good.
+"""Trash: listing soft-deleted documents, restoring them, and removing them permanently.
 
 The tombstone decides: restoring and purging are transitions of it by compare-and-swap (see `collections/trash.py`), so
-that of a restore and a purge at once exactly one happens.
+that of a concurrent restore and purge exactly one happens.
 
-A module of its own because it is one group of verbs: `Model` (`model.py`) is made of seven such groups.
+A separate module, because it is one group of verbs; `Model` (`model.py`) combines seven such groups.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Trashing(Writing[D]):
     """`list_trashed`, `restore`, `purge`, `purge_expired`."""
 
     def list_trashed(self) -> list[JsonObject]:
-        """The deleted documents that can be restored: their ids and what the tombstones say.
+        """The deleted documents that can be restored: their ids and the contents of their tombstones.
 
         Examples:
             >>> _ = customers.delete("acme")
@@ -38,10 +38,10 @@ class Trashing(Writing[D]):
         return [_shown(one) for one in self._collection.trash.list(now)]
 
     def restore(self, id: object = SINGLETON_ID, *, if_version: str | None = None, **about: Unpack[About]) -> D:
-        """Bring a deleted document back, exactly as it was. `NotFound` when it is not in trash or has expired;
-        `Conflict` when the id was created again, or what is in trash is not the version `if_version`;
-        `UniqueViolation` when another document has a unique value of it by now; nothing is overwritten, and it stays in
-        trash. Append mode allows it: what was removed is created once more, under put-if-absent.
+        """Restore a deleted document, exactly as it was. `NotFound` if it is not in trash or has expired; `Conflict` if
+        the id was created again, or if the version in trash is not `if_version`; `UniqueViolation` if another document
+        now has one of its unique values. In these cases nothing is overwritten, and the document stays in trash. Append
+        mode allows restoring: the document is created again with put-if-absent.
 
         Examples:
             >>> _ = customers.delete("acme")
@@ -53,8 +53,8 @@ class Trashing(Writing[D]):
         entity_id = self._checked(id)
         trash = self._collection.trash
         self._check_trashed(entity_id, if_version)
-        # With the bytes of the deleted version its etag would come back, and a writer that read that version before it
-        # was deleted would pass its If-Match. A newline more is the same document under a new etag.
+        # With the same bytes, the etag of the deleted version would come back, and a writer that read that version
+        # before the delete would pass its If-Match. One extra newline gives the same document a new etag.
         body = _under_new_etag(trash.begin_restore(entity_id, self._session.clock.now()), self._collection.max_bytes)
         document = self._readable(body)
         self._check_shape(entity_id, document)
@@ -65,7 +65,7 @@ class Trashing(Writing[D]):
             raise
         trash.finish_restore(entity_id)
         if document is None:
-            reason = "what was restored is not a valid document"
+            reason = "the restored object is not a valid document"
             origin = Provenance(self.name, entity_id, touched.version, partial=reason)
             self._maintain([touched])
             return self._shape.load(DocumentDict.of({"id": entity_id}, origin))
@@ -86,18 +86,19 @@ class Trashing(Writing[D]):
         tombstone = self._collection.trash.tombstone(entity_id)
         if tombstone is not None and not self._is_deleted_version(entity_id, tombstone, wanted):
             raise Conflict(
-                f"another version of {self.name} '{entity_id}' is in trash",
+                f"trash has another version of {self.name} '{entity_id}'",
                 expected=wanted.etag,
                 found=tombstone.etag,
                 hint=Hint(
-                    "list_trashed() says what is there; restore() without if_version brings that back",
-                    "`worm trash list` shows what is there, `worm trash restore` brings that back",
-                    "GET /v1/trash shows what is there; leave If-Match out to bring that back",
+                    "list_trashed() shows what is there; restore() without if_version restores it",
+                    "`worm trash list` shows what is there, `worm trash restore` restores it",
+                    "GET /v1/trash shows what is there; leave out If-Match to restore it",
                 ),
             )
 
     def _is_deleted_version(self, entity_id: str, tombstone: Tombstone, wanted: Seen) -> bool:
-        """The etag tells. A version of a space may only be a commit: then it is the last one before the delete."""
+        """Compares the etag. A version of a space may have only a commit: then it must be the last one before the
+        delete."""
         if self.logged is None or wanted.etag or wanted.commit is None:
             return tombstone.etag == wanted.etag
         from worm.bridge.origins import entity_name  # only models in a space need it
@@ -107,7 +108,7 @@ class Trashing(Writing[D]):
         return deleted.seq > 1 and space.recall(entity, deleted.seq - 1).seq == wanted.commit
 
     def _put_back(self, entity_id: str, body: bytes, document: Document | None, about: About) -> Touched:
-        """The document under its key again, if nothing is there and its unique values are free."""
+        """Store the document under its key again, if the key is free and its unique values are too."""
         if self.logged is not None:
             return self._commit_back(entity_id, document, about)
         key = self._collection.documents.key(entity_id)
@@ -129,14 +130,14 @@ class Trashing(Writing[D]):
         """The same for a model in a space: the restore is a commit."""
         try:
             if document is None:
-                raise Invalid("what is in trash is not a valid document", hint="save a valid one under its id")
+                raise Invalid("the object in trash is not a valid document", hint="save a valid document under its id")
             return self._put(entity_id, document, None, about, op="restore", accepted=document)
         except (Invalid, Conflict):
             self._collection.trash.abort_restore(entity_id)
             raise
 
     def _not_restored(self, entity_id: str, outcome: Lost) -> WormError:
-        if outcome.in_doubt:  # ours may have been there and replaced: trash stays as it is
+        if outcome.in_doubt:  # ours may have been stored and replaced: trash stays as it is
             return self._defeat(entity_id, None, outcome)
         self._collection.trash.abort_restore(entity_id)
         return Conflict(
@@ -154,18 +155,20 @@ class Trashing(Writing[D]):
         """Trash has one place for each id: deleting the new document would replace the deleted one."""
         if self._collection.definition.oplog:
             stays = (
-                "the deleted one stays in trash, do not delete the new one: that would replace it; save the new one "
+                "the deleted one stays in trash. Do not delete the new one, because "
+                "that would replace it in trash. Save the new one "
                 "under another id if you need it, then go back to the entry before the delete with"
             )
             return Hint(f"{stays} rollback()", f"{stays} `worm rollback`", f"{stays} POST …/{{id}}/rollback")
         copy = self._collection.trash.copy_key(entity_id)
         return (
-            "the deleted one stays in trash, do not delete the new one: that would replace it; save the copy "
-            f"{copy} under another id first"
+            "the deleted one stays in trash. Do not delete the new one, because that "
+            "would replace it in trash. First save the copy "
+            f"{copy} under another id"
         )
 
     def purge(self, id: object = SINGLETON_ID) -> bool:
-        """Remove a deleted document from trash for good; its history stays. False when it is not there, `Conflict`
+        """Remove a deleted document from trash permanently; its history stays. False if it is not in trash, `Conflict`
         while it is being restored.
 
         Examples:
@@ -177,7 +180,7 @@ class Trashing(Writing[D]):
         return self._collection.trash.purge(self._checked(id))
 
     def purge_expired(self) -> list[str]:
-        """Purge everything that is past its `ttl`, and return the ids.
+        """Purge all documents past their `ttl`, and return the ids.
 
         Examples:
             >>> customers.purge_expired()

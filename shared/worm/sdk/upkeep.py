@@ -1,7 +1,7 @@
-"""What keeps a place in order, as methods of a session: the same as the commands of these names, with the same results.
+"""Maintenance as methods of a session. They do the same as the commands of these names, with the same results.
 
-A module of its own because it needs no model: every method works on the session itself. What a method needs is imported
-by the method: most programs call none of them.
+A separate module, because it needs no model: every method works on the session itself. Each method imports what it
+needs, because most programs call none of them.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Upkeep(Session):
         planned: Callable[[PushPlan], None] = lambda plan: None,
         progress: ModelProgress = lambda model, done, total: None,
     ) -> PushReport:
-        """Make the schema of this session that of the place, and adopt the documents that are there; as `worm push`.
-        `Invalid` where documents would be left behind or would not fit any more, unless `force`.
+        """Make the schema of this session the schema of the location, and adopt existing documents, as `worm push`
+        does. `Invalid` if documents would be left behind or would no longer fit, unless you pass `force`.
 
         Examples:
             >>> db.push().schema_changed  # it was pushed before
@@ -56,7 +56,7 @@ class Upkeep(Session):
     def plan_push(
         self, *, sample: int | None = None, progress: ModelProgress = lambda model, done, total: None
     ) -> PushPlan:
-        """What `push` would mean; as `worm push --dry-run`. Reads only.
+        """What `push` would do, as `worm push --dry-run` shows it. Reads only.
 
         Examples:
             >>> [(model.model, model.change) for model in db.plan_push().models]
@@ -69,7 +69,7 @@ class Upkeep(Session):
         return plan_push(self.store, self.schema, sample=sample, progress=progress)
 
     def verify(self, models: Names = None) -> list[VerifyReport]:
-        """Compare everything derived with the documents, as `worm verify`. Reads only.
+        """Compare all derived data with the documents, as `worm verify` does. Reads only.
 
         Examples:
             >>> [report.differences for report in db.verify("Customer")]
@@ -80,7 +80,7 @@ class Upkeep(Session):
         return [verify_collection(self.collection(name)) for name in self._named(models)]
 
     def repair(self, models: Names = None) -> list[RepairReport]:
-        """Make everything derived good from its source, as `worm repair`.
+        """Repair all derived data from the documents, as `worm repair` does.
 
         Examples:
             >>> [(report.listed, report.recorded) for report in db.repair("Customer")]
@@ -93,20 +93,21 @@ class Upkeep(Session):
         return [repair_model(self, name) for name in names]
 
     def why(self, key: str) -> Why:
-        """What became of an upload under this key, and what to do about it; as `worm why`. Reads only.
+        """What happened to an upload under this key, and what to do about it, as `worm why` shows it. Reads only.
 
         Examples:
             >>> db.why("customers/acme/data.json").verdict.value
             'recorded'
         """
         if not isinstance(key, str):
-            raise Invalid(f"takes the key of an object, not {shown(key)}", path="key")
+            raise Invalid(f"must be the key of an object, not {shown(key)}", path="key")
         from worm.maintenance.why import explain_key
 
         return explain_key(self, key)
 
     def sweep(self, models: Names = None) -> list[SweepReport]:
-        """Record and fold what no event reported, as the function `sweep` does by schedule, without its time limit.
+        """Record and fold changes that no event reported, as the function `sweep` does on a schedule, without its time
+        limit.
 
         Examples:
             >>> [(report.listed, report.recorded) for report in db.sweep("Customer")]
@@ -119,9 +120,9 @@ class Upkeep(Session):
         return Sweep(self).run(lambda: math.inf, names, resume=False)
 
     def prune(self, models: Names = None, *, dry_run: bool = False) -> list[PurgeReport]:
-        """Remove expired trash, snapshots beyond `maxAge` and `maxCount`, and replaced files of tables, as `worm prune`
-        and the function `purge` do. For all models: also answers that the HTTP API kept for more than a day; where
-        there are some, the last report (of `.worm.api`) names them.
+        """Remove expired trash, snapshots beyond `maxAge` and `maxCount`, and replaced table files, as `worm prune` and
+        the function `purge` do. For all models, this also removes answers that the HTTP API kept for more than a day;
+        if there are some, the last report (of `.worm.api`) names them.
 
         Examples:
             >>> [report.purged for report in db.prune("Customer")]
@@ -138,14 +139,14 @@ class Upkeep(Session):
         return [*reports, answers] if answers is not None and (answers.purged or answers.problems) else reports
 
     def _named(self, models: Names) -> list[str]:
-        """The models, each checked; what this session saved is in their tables now."""
+        """The models, each checked. Everything that this session saved is in their tables now."""
         given: object = models
         if given is not None and not isinstance(given, str | Sequence):
-            raise Invalid(f"takes the name of a model or a list of names, not {shown(given)}", path="models")
+            raise Invalid(f"must be the name of a model or a list of names, not {shown(given)}", path="models")
         names = list(self.schema.models) if models is None else [models] if isinstance(models, str) else list(models)
         for name in names:
             if not isinstance(name, str):
-                raise Invalid(f"a model is named by text, not by {shown(name)}", path="models")
+                raise Invalid(f"the name of a model must be text, not {shown(name)}", path="models")
             self.schema.model(name)
         self.folder.flush()
         return names

@@ -1,7 +1,8 @@
-"""Documents as callers write them, with Python values for JSON ones: the same values that filters take (`as_json`).
+"""Documents as callers write them, with Python values in place of JSON values: the same values that filters accept
+(`as_json`).
 
-A document is made of what `worm.codec.strict_json` calls Python values. Only a Decimal asks the schema: it is text in a
-field that is declared as a string, and a number everywhere else.
+A document consists of what `worm.codec.strict_json` calls Python values. Only a Decimal depends on the schema: it is
+text in a field that is declared as a string, and a number everywhere else.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _PLAIN: frozenset[type] = frozenset((bool, int, float, str, type(None)))
 
 
 def as_document(value: Mapping[str, object], definition: ModelDef) -> JsonObject:
-    """The document, of exact JSON types and shared with nobody; `Invalid` with the path of what is no JSON value."""
+    """The document with exact JSON types, sharing nothing with the caller; `Invalid` with the path of a value that is
+    not JSON."""
     _check_mapping(value, definition)
     found = _object(value, definition.fields, "", MAX_DEPTH)
     check_json(found)
@@ -38,7 +40,7 @@ def as_document(value: Mapping[str, object], definition: ModelDef) -> JsonObject
 
 
 def as_changes(value: Mapping[str, object], definition: ModelDef) -> dict[str, JsonValue | Missing]:
-    """As `as_document`, for fields to change: names may be dotted, and `MISSING` stands for 'remove it'."""
+    """Like `as_document`, for fields to change: names may be dotted, and `MISSING` means "remove it"."""
     _check_mapping(value, definition)
     kept = {name: item for name, item in value.items() if item is not MISSING}
     names: list[object] = list(kept)
@@ -50,19 +52,19 @@ def as_changes(value: Mapping[str, object], definition: ModelDef) -> dict[str, J
 
 
 def check_function(given: object, path: str) -> None:
-    """`Invalid` for what cannot be called."""
+    """`Invalid` for something that cannot be called."""
     if not callable(given):
-        raise Invalid(f"takes a function, not {shown(given)}", path=path)
+        raise Invalid(f"must be a function, not {shown(given)}", path=path)
 
 
 def _check_mapping(value: object, definition: ModelDef) -> None:
     if not isinstance(value, Mapping):
-        raise Invalid(f"{definition.name} takes an object of fields, not {type_name(value)}", path="$")
+        raise Invalid(f"{definition.name} needs an object of fields, not {type_name(value)}", path="$")
 
 
 def _object(value: Mapping[str, object], fields: Mapping[str, FieldDef], path: str, depth_left: int) -> JsonObject:
     if depth_left <= 0:
-        raise Invalid("nested too deep", path=path or "$")
+        raise Invalid("is nested too deeply", path=path or "$")
     found: JsonObject = {}
     for name, item in value.items():
         if type(item) in _PLAIN:
@@ -73,14 +75,14 @@ def _object(value: Mapping[str, object], fields: Mapping[str, FieldDef], path: s
 
 
 def _value(value: object, field: FieldDef | None, path: str, depth_left: int) -> JsonValue:
-    """What is no JSON value after all stays, for `check_json` to refuse."""
+    """A value that is still not JSON stays, and `check_json` refuses it."""
     if isinstance(value, Mapping):
         return _object(value, (field.properties if field is not None else None) or {}, path, depth_left)
     if isinstance(value, Decimal) and field is not None and field.type == "string":
         return str(value)
     if isinstance(value, list | tuple | set | frozenset):
         if depth_left <= 0:
-            raise Invalid("nested too deep", path=path)
+            raise Invalid("is nested too deeply", path=path)
         of = None if field is None else field.items
         items = [_value(item, of, child_path(path, at), depth_left - 1) for at, item in enumerate(value)]
         return ordered(items) if isinstance(value, set | frozenset) else items

@@ -1,9 +1,9 @@
 """Creating, saving, replacing and deleting documents, one at a time (many: `bulk.py`).
 
-`save` is conditional on the version that the document came from; a document that came from nowhere must not exist yet.
-`replace` and `upsert` take what is there now, whatever it is.
+`save` is conditional on the version that the document came from; a new document must not exist yet. `replace` and
+`upsert` replace whatever is stored now.
 
-A module of its own because it is one group of verbs: `Model` (`model.py`) is made of seven such groups.
+A separate module, because it is one group of verbs; `Model` (`model.py`) combines seven such groups.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ CHANGE_ATTEMPTS = 60
 
 @dataclass(frozen=True, slots=True)
 class DocumentDraft:
-    """What a verb makes of a document: checked in what a verb can check, with its times, to be stored over `parent`
-    (None: where nothing is). `is_unchanged`: the parent says the same, so nothing is to be stored."""
+    """A document on its way to the store: checked as far as a verb can, with its times, to be stored over `parent`
+    (None: where nothing is stored). `is_unchanged`: the parent is equal, so nothing is stored."""
 
     id: str
     document: Document
@@ -54,7 +54,7 @@ class Writing(Access[D]):
         return self._shape.load(DocumentDict(self._made(given, self._new_id(given, id))))
 
     def insert(self, document: D | Mapping[str, object], **about: Unpack[About]) -> D:
-        """Store a new document, with the schema's defaults; without an id it gets one. `Conflict` if it exists.
+        """Store a new document, with the schema's defaults. Without an id it gets one. `Conflict` if it exists.
 
         Examples:
             >>> customers.insert(Customer(id="initech", name="Initech")).status
@@ -64,10 +64,10 @@ class Writing(Access[D]):
         return self._finish(document, self._inserted(given, self._new_id(given), about))
 
     def save(self, document: D | Mapping[str, object], **about: Unpack[About]) -> D:
-        """Store a document: over the very version that it came from, or as a new one if it came from nowhere.
-        `Conflict` if somebody else was first. What did not change is not written.
+        """Store a document: over the version that it came from, or as a new document. `Conflict` if another writer was
+        first. A document without changes is not written.
 
-        The result has the new version. So has the object that you passed, which you may go on changing and saving.
+        The result has the new version. The object that you passed has it too, so you can go on changing and saving it.
 
         Examples:
             >>> acme = customers.get("acme")
@@ -80,8 +80,8 @@ class Writing(Access[D]):
     def replace(
         self, document: D | Mapping[str, object], *, if_version: str | None = None, **about: Unpack[About]
     ) -> D:
-        """Put this document in the place of the one that is there: of version `if_version`, or whichever. `NotFound`
-        when there is none. A stored document that is broken is replaced as well.
+        """Replace the stored document with this one: the stored version must be `if_version` if you pass it. `NotFound`
+        if it does not exist. A stored document that is broken is replaced as well.
 
         Examples:
             >>> customers.replace(Customer(id="acme", name="Acme Corp")).name
@@ -92,7 +92,8 @@ class Writing(Access[D]):
         return self._finish(document, self._swapped(given, self._id_of(given), about, wanted, creates=False))
 
     def upsert(self, document: D | Mapping[str, object], **about: Unpack[About]) -> D:
-        """Store a document, whatever is there: create it with the schema's defaults, or replace what exists.
+        """Store a document regardless of what is stored: create it with the schema's defaults, or replace the existing
+        one.
 
         Examples:
             >>> customers.upsert(Customer(id="initech", name="Initech")).id
@@ -101,10 +102,10 @@ class Writing(Access[D]):
         return self._finish(document, self._upserted(self._shape.dump(self._identified(document)), about))
 
     def delete(self, id: object = SINGLETON_ID, *, if_version: str | None = None, **about: Unpack[About]) -> bool:
-        """Delete the document as it is now, or as of `if_version`; False when there is none, `Conflict` when it
-        changes meanwhile or is of another version.
+        """Delete the current document, or version `if_version` of it. False if it does not exist, `Conflict` if it
+        changes in the meantime or has another version.
 
-        With `softDelete` it goes to trash first. Its history stays in either case.
+        With `softDelete` it goes to trash first. Its history stays in both cases.
 
         Examples:
             >>> customers.delete("acme"), customers.delete("nobody")
@@ -126,10 +127,10 @@ class Writing(Access[D]):
         self._encoded(entity_id, drafted, before)
         return drafted
 
-    # Without maintenance: the document as it is stored, and what was touched (None: nothing was to be written)
+    # Without maintenance: the document as it is stored, and what was touched (None: nothing had to be written)
 
     def _finish(self, item: object, done: tuple[Document, Touched | None]) -> D:
-        """The caller's object learns its version before anything else can fail; then history and table follow."""
+        """The caller's object gets its version before anything else can fail; then history and table are written."""
         document, touched = done
         if touched is None:
             return self._shape.load(cast("DocumentDict", document))
@@ -165,7 +166,8 @@ class Writing(Access[D]):
     def _draft_over(
         self, document: Mapping[str, JsonValue], entity_id: str, parent: Seen, *, with_defaults: bool = False
     ) -> DocumentDraft:
-        """`with_defaults`: what differs from the parent only by defaults that it does not name says the same."""
+        """`with_defaults`: a document that differs from the parent only by defaults that it does not mention is
+        equal."""
         before = parent.document
         saved = self._next(document, entity_id, before)
         is_unchanged = before is not None and is_same(saved, before)
@@ -176,7 +178,7 @@ class Writing(Access[D]):
     def _written_out(
         self, draft: DocumentDraft, about: About, holders: Holders | None = None
     ) -> tuple[Document, Touched | None]:
-        """What says the same as the parent is not written, if that is still there."""
+        """A document that equals its parent is not written, if the parent is still stored."""
         parent = draft.parent
         if draft.is_unchanged and parent is not None and parent.document is not None:
             self._check_there(draft.id, parent)
@@ -184,15 +186,15 @@ class Writing(Access[D]):
         return draft.document, self._put(draft.id, draft.document, parent, about, holders=holders)
 
     def _check_whole(self, document: DocumentDict, entity_id: str) -> None:
-        """`Invalid` for a part of the document that it would replace, and for one of the past."""
+        """`Invalid` for a partial document, and for one of the past."""
         origin = document.provenance
         if origin is None or (origin.model, origin.id) != (self.name, entity_id):
             return
         if origin.as_of:
             raise Invalid(
-                f"{self.name} '{entity_id}' cannot be saved: it is as of {origin.as_of}",
+                f"{self.name} '{entity_id}' cannot be saved: it is the state of {origin.as_of}",
                 hint=f"rollback('{entity_id}', to_seq=…) goes back to an entry, db.restore(at=…) to a moment; or read "
-                f"get('{entity_id}') and change that",
+                f"get('{entity_id}') and change the current document",
             )
         if origin.partial:
             raise Invalid(
@@ -209,11 +211,11 @@ class Writing(Access[D]):
         *,
         holders: Holders | None = None,
     ) -> tuple[Document, Touched | None]:
-        """Over the parent. What says the same as the parent is not written, if that is still there."""
+        """Save over the parent. A document that equals its parent is not written, if the parent is still stored."""
         return self._written_out(self._draft_over(document, entity_id, parent), about, holders)
 
     def _check_there(self, entity_id: str, parent: Seen) -> None:
-        """`Conflict` where the version is not the current one (any more)."""
+        """`Conflict` if the version is not the current one."""
         if self.logged is not None:
             self.logged.check(entity_id, parent)
             return
@@ -245,7 +247,7 @@ class Writing(Access[D]):
         creates: bool,
         holders: Holders | None = None,
     ) -> tuple[Document, Touched | None]:
-        """The document in the place of what is there now, valid or not."""
+        """Store the document in place of the current one, valid or not."""
         self._check_whole(document, entity_id)
         for is_last in self._tries():
             found = self._stored_now(entity_id)
@@ -260,7 +262,7 @@ class Writing(Access[D]):
     def _draft_of_swap(
         self, document: DocumentDict, entity_id: str, found: Object | None, if_version: str | None, *, creates: bool
     ) -> DocumentDraft:
-        """Over `found`, which is there now."""
+        """Save over `found`, the current document."""
         if found is None and creates:
             return self._draft_of_new(document, entity_id)
         if found is None:
@@ -270,7 +272,7 @@ class Writing(Access[D]):
         return self._draft_over(document, entity_id, parent, with_defaults=creates)
 
     def _tries(self) -> Iterator[bool]:
-        """Again and again while others are faster; True for the last time."""
+        """Repeats while others are faster; yields True for the last attempt."""
         session = self._session
         for attempt in attempts(CHANGE_ATTEMPTS, session.clock, session.ids, base_seconds=0.01, cap_seconds=1.0):
             yield attempt == CHANGE_ATTEMPTS - 1
@@ -283,7 +285,7 @@ class Writing(Access[D]):
         expected: Seen | None = None,
         note: JsonObject | None = None,
     ) -> tuple[Document, Touched] | None:
-        """The deleted document (only its id where it was no valid one), or None where there was none."""
+        """The deleted document (only its id if it was invalid), or None if it did not exist."""
         self._begin_write()
         actor, note = self._actor(about), {**(self._note(about) or {}), **(note or {})} or None
         wanted = expected if if_version is None else self._version_seen(entity_id, decode_version(if_version))
@@ -311,7 +313,8 @@ class Writing(Access[D]):
             raise self._defeat(entity_id, found.etag, outcome)
         document = self._readable(found.body)
         self._memory.deleted(entity_id, document)
-        # Gone: a hidden retry met our own delete, or another deleted the same version. What was asked for is the case.
+        # Gone: a hidden retry met our own delete, or another writer deleted the same version. Either way the document
+        # is deleted.
         marker = None if isinstance(outcome, Gone) else Sighting(outcome.version_id, actor, note)
         return {"id": entity_id, **(document or {})}, Touched(
             entity_id, Seen(found.etag, document, found.version_id), marker, self._claiming.free(reservation)
@@ -343,7 +346,10 @@ class Writing(Access[D]):
             raise Invalid(
                 "the document has no id",
                 path="id",
-                hint=Hint("insert() gives it one", http="POST …/documents gives it one"),
+                hint=Hint(
+                    "set one, or call insert(), which creates one",
+                    http="set one, or use POST …/documents, which creates one",
+                ),
             )
         return self._checked(given)
 
@@ -364,7 +370,7 @@ class Writing(Access[D]):
         return made
 
     def _next(self, document: Mapping[str, JsonValue], entity_id: str, before: Document | None) -> Document:
-        """The document that follows `before`: the time of its creation cannot get lost."""
+        """The document that follows `before`. It keeps the time of its creation."""
         kept = {} if before is None or "createdAt" not in before else {"createdAt": before["createdAt"]}
         given = {name: value for name, value in document.items() if name != "id" or value is not None}
         if given.get("createdAt", "") is None:
@@ -375,8 +381,8 @@ class Writing(Access[D]):
         return self._stamped({**own, **kept, **given}, is_new=False)
 
     def _parent(self, origin: Provenance) -> Seen:
-        """The version that a document came from, as a write names it. A row of a table knows less: its oplog entry
-        names the version, and the document is read again to know what changes."""
+        """The version that a document came from, as a write names it. A row of a table has less: its oplog entry names
+        the version, and the document is read again to find the changes."""
         now = self._session.clock.now()
         if origin.at.etag is not None or origin.at.commit is not None:
             etag, commit = origin.at.etag or "", origin.at.commit
@@ -393,7 +399,7 @@ class Writing(Access[D]):
         return Seen(found.etag, document, found.version_id, commit)
 
     def _version_seen(self, entity_id: str, at: DocumentVersion) -> Seen:
-        """What a version says; one that is only a seq is looked up in the oplog."""
+        """The parts of a version; a version that is only a seq is looked up in the oplog."""
         if at.etag is not None or at.commit is not None or at.seq is None:
             return Seen(at.etag or "", None, at.version_id, at.commit)
         entry = self._collection.oplog.read(entity_id, at.seq)
@@ -403,7 +409,7 @@ class Writing(Access[D]):
         return Seen(entry.etag or "", None, entry.version_id, commit if isinstance(commit, int) else None)
 
     def _check_version(self, entity_id: str, seen: Seen, if_version: str | None) -> None:
-        """`Conflict` where what is there is not of that version."""
+        """`Conflict` if the stored document does not have that version."""
         if if_version is None:
             return
         wanted = self._version_seen(entity_id, decode_version(if_version))
@@ -416,7 +422,7 @@ class Writing(Access[D]):
 
 
 def _is_of(seen: Seen, wanted: Seen) -> bool:
-    """Commits tell where both have one; else the etag."""
+    """Compares commits if both have one, else etags."""
     if seen.commit is not None and wanted.commit is not None:
         return seen.commit == wanted.commit
     return seen.etag == wanted.etag

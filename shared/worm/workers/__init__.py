@@ -1,1 +1,1 @@
-"""What a Lambda handler calls: batches of hints in, partial-batch answers out."""
+"""The workers behind the Lambda handlers: batches of hints in, partial-batch answers out."""

@@ -1,13 +1,15 @@
-"""apply: events of log segments in, delta layers of page stores and documents of models in spaces out.
+"""apply: takes events about log segments; writes delta layers of page stores, and documents of models in spaces.
 
 Per batch: group the segments by log, and apply each log once, to its end, whatever its messages name. A flush begins
-where the root says that the last one ended, and is published by one compare-and-swap; so messages may come twice, late,
-in any order and to several workers at once. A message is done when the root says that its segment is applied.
+where the last one ended, according to the root, and is published by one compare-and-swap; so messages may be
+duplicated, late, out of order, and go to several workers at once. A message is done when the root says that its segment
+is applied.
 
-The log of a space is also the truth of documents (`maintenance/materialize.py`). They are brought to its end whatever
-the root says: who flushed may have died before, or be a writer that has no business with documents.
+For documents in a space, the log is the source of truth (`maintenance/materialize.py`). They are brought to its end
+whatever the root says: the process that flushed may have died before that, or be a writer that does not handle
+documents.
 
-Logs of databases without pages, and of branches that are deleted, are nobody's work: their messages are ignored.
+Messages about logs of databases without pages, and of deleted branches, are ignored.
 """
 
 from __future__ import annotations
@@ -26,20 +28,20 @@ from worm.session import Session
 from worm.workers.batch import BatchOutcome, Message, hints_of
 
 FLUSH_SECONDS = 20.0
-"""A flush cannot be stopped half-way, so none is begun with less time than this."""
+"""A flush cannot be stopped halfway, so none is started with less time than this."""
 # Roots remembered between batches; forgetting one costs a whole GET instead of a conditional one.
 REMEMBERED_MAX = 32
 
 
 @dataclass
 class _Log:
-    """The segments of one log that a batch names, by slot, each with the messages that name it."""
+    """The segments of one log in a batch, by slot, each with its messages."""
 
     keys: DbKeys
     slots: dict[int, set[str]] = field(default_factory=dict)
 
     def messages(self, after: int = 0) -> set[str]:
-        """Those of the slots after this one."""
+        """The messages of the slots after this one."""
         return {message for slot, messages in self.slots.items() if slot > after for message in messages}
 
     def fail(self, outcome: BatchOutcome, error: Exception, after: int = 0) -> None:
@@ -56,7 +58,7 @@ class Apply:
         self._materializer = Materializer(session)
 
     def run(self, messages: Sequence[Message], left: Deadline) -> BatchOutcome:
-        """Apply the logs that a batch of SQS messages names, until no time is left; what is not applied then fails."""
+        """Apply the logs that a batch of SQS messages names, until time runs out; the rest fails."""
         outcome = BatchOutcome()
         for log in self._group(messages, outcome):
             try:
@@ -81,7 +83,7 @@ class Apply:
         return list(logs.values())
 
     def _apply(self, log: _Log, left: Deadline, outcome: BatchOutcome) -> bool:
-        """To pages. False: there are none."""
+        """Apply to pages. False: there are none."""
         if left() < FLUSH_SECONDS:
             raise _no_time(log.keys)
         applier = self._applier(log.keys.db_id)
@@ -94,7 +96,7 @@ class Apply:
         except NotFound:
             if _branch_of(applier.root, log.keys.branch) is not None:
                 raise
-            outcome.ignored += len(log.slots)  # deleted meanwhile
+            outcome.ignored += len(log.slots)  # deleted in the meantime
             return False
         outcome.recorded += done.segments
         outcome.attempts += done.flushes
@@ -105,20 +107,20 @@ class Apply:
         return True
 
     def _materialize(self, log: _Log, left: Deadline, outcome: BatchOutcome) -> None:
-        """To documents. Branches have none."""
+        """Apply to documents. Branches have none."""
         if log.keys.branch:
             return
         if not self._materializer.run(log.keys.db_id, lambda: left() - FLUSH_SECONDS).is_done:
             log.fail(outcome, _no_time(log.keys))
 
     def _check_rest(self, log: _Log, end: int, root: PagesRoot, outcome: BatchOutcome) -> None:
-        """The log was read to its end, and yet not all of these segments came: are they there?"""
+        """The log was read to its end without some of these segments: do they exist?"""
         for slot in sorted(slot for slot in log.slots if slot > end):
             key = log.keys.slot(slot)
             if self._session.store.head(key) is None or _branch_of(root, log.keys.branch) is None:
                 outcome.ignored += 1
                 continue
-            what = f"the log ends with slot {end}: segments before this one are missing"
+            what = f"the log ends at slot {end}: segments before this one are missing"
             outcome.fail(log.slots[slot], Corrupt(what, key=key, hint=VERIFY), key=key, database=log.keys.db_id)
 
     def _applier(self, db_id: str) -> Applier:
@@ -139,4 +141,4 @@ def _branch_of(root: PagesRoot, branch_id: str) -> tuple[str, int] | None:
 
 
 def _no_time(keys: DbKeys) -> Unavailable:
-    return Unavailable("no time was left to apply it", key=keys.log, hint="the queue delivers it again")
+    return Unavailable("time ran out before it was applied", key=keys.log, hint="the queue will deliver it again")

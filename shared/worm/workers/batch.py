@@ -1,12 +1,11 @@
-"""Messages of a queue batch: what they say, and what becomes of each.
+"""Messages of a queue batch: what they contain, and the outcome of each.
 
-A message carries S3 events, as an EventBridge envelope or a plain S3 notification. An event is a hint that says where
-to look. What we take from it: the key, which version it was of (to name the actor of that version), who made it, and
-whether that version was removed for good. Messages that carry no hint for this bucket (`s3:TestEvent`, another bucket)
-give none.
+A message carries S3 events, as an EventBridge envelope or a plain S3 notification. An event is a hint where to look. We
+take from it: the key, its version (to name the actor of that version), who made it, and whether that version was
+permanently removed. Messages without a hint for this bucket (`s3:TestEvent`, another bucket) are ignored.
 
-Three endings: done, *failed* (something may be better next time: the queue delivers again, and after maxReceiveCount it
-goes to the DLQ), and *rejected* (it can never succeed, or cannot be understood: to the DLQ at once, with the reason).
+Three outcomes: done, *failed* (a retry may succeed: the queue delivers the message again, and after maxReceiveCount it
+goes to the DLQ), and *rejected* (it can never succeed, or cannot be parsed: to the DLQ at once, with the reason).
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ class Message:
     id: str
     body: str
     deliveries: int = 1
-    """How often the queue has delivered it; more than once means that something of it may be unfinished."""
+    """How often the queue has delivered it; more than once means that some of its work may be unfinished."""
 
 
 @dataclass
 class BatchOutcome:
-    """What a batch came to. A message in neither dict is done.
+    """The outcome of a batch. A message in neither dict is done.
 
-    `attempts`: compare-and-swaps that were tried; more than one per file means that others wrote at the same moment.
-    `conflicts`: by index, the values of unique fields that several documents have. `age_seconds`: how long ago the
-    oldest change that was folded had been uploaded. `facts`: what logs say of messages that failed or were rejected:
-    the key, the model, the change set.
+    `attempts`: compare-and-swaps that were tried; more than one per file means that others wrote at the same time.
+    `conflicts`: by index, the unique values that several documents have. `age_seconds`: how long ago the oldest folded
+    change was uploaded. `facts`: what logs say about messages that failed or were rejected: the key, the model, the
+    change set.
     """
 
     failed: dict[str, Exception] = field(default_factory=dict)
@@ -63,8 +62,8 @@ class BatchOutcome:
             self.facts[message] = facts
 
     def is_outage(self, messages: Iterable[Message]) -> bool:
-        """Has every message failed, and is there one? A single message counts, too: of a bucket with little traffic
-        each batch is one, and what is only a passing fault fails once. Rejected messages are no outage."""
+        """Did every message fail, and was there one? A single message counts too: in a quiet bucket each batch has one,
+        and a transient fault fails only once. Rejected messages are not an outage."""
         ids = {message.id for message in messages}
         return bool(ids) and ids <= self.failed.keys()
 
@@ -75,20 +74,20 @@ REASON_ATTRIBUTE = "reason"
 EVENTBRIDGE_KINDS = frozenset({"Object Created", "Object Deleted"})
 REMOVED = "Permanently Deleted"
 REMOVALS = frozenset({"ObjectRemoved:Delete", "LifecycleExpiration:Delete"})
-"""How EventBridge and S3 notifications call the removal of a version. Without a version id it is a plain delete, of a
-bucket that keeps no versions."""
+"""The names of a version's removal in EventBridge and in S3 notifications. Without a version id it is a plain delete in
+a bucket without versioning."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyHint:
-    """Something may have happened to this key. `size`: what the event says of the bytes; decides nothing but how many
+    """Something may have happened to this key. `size`: the size according to the event; only used to decide how many
     documents are read at once."""
 
     key: str
     version_id: str | None = None
     actor: str | None = None
     is_removal: bool = False
-    """The version, or the delete marker, was removed for good. What lay below it may be current again."""
+    """The version, or the delete marker, was permanently removed. The version below it may be current again."""
     size: int = field(default=0, compare=False)
 
 
@@ -102,10 +101,10 @@ def hints_of(body: str, *, bucket: str, prefix: str = "") -> list[KeyHint]:
 
 
 def events_of(body: str) -> list[tuple[str, KeyHint]]:
-    """The bucket and the hint of each event of one message, whatever bucket it is of."""
+    """The bucket and the hint of each event of one message, for any bucket."""
     message = loads(body.encode("utf-8", "surrogatepass"), max_bytes=MAX_MESSAGE_BYTES)
     if not isinstance(message, dict):
-        raise Invalid("the message is not a JSON object", hint="only S3 events belong into this queue")
+        raise Invalid("the message is not a JSON object", hint="only S3 events belong in this queue")
     return list(_hints(message))
 
 

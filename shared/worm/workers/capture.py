@@ -1,17 +1,16 @@
-"""capture: document events in, oplog entries and one change set per model out.
+"""capture: takes document events; writes oplog entries and one change set per model.
 
-Per batch: group the hints by entity, reconcile each entity once (concurrently, whatever its model), then write what the
-tables do not know yet as one change set per model. Only when the change set is stored are the messages done; a crash
-anywhere before leaves them in the queue, and doing it again changes nothing that is recorded already. A damaged entity
-is only named in the change set, for the table to serve its document; its messages fail, and end in the DLQ with the
-reason.
+Per batch: group the hints by entity, reconcile each entity once (concurrently, across models), then write what the
+tables lack as one change set per model. Messages are done only when the change set is stored. A crash before that
+leaves them in the queue, and repeating the work changes nothing that is already recorded. A damaged entity is only
+named in the change set, so that the table serves its document; its messages fail, and end in the DLQ with the reason.
 
-A hint whose every version is already known to be recorded and handed on costs no request at all, unless the queue
-delivers it again: then a snapshot or the trash may be missing beside a recorded entry. The removal of a version is
-always a reason to look, whatever is remembered: what is current now was recorded before.
+A hint costs no request if all its versions are known to be recorded and handed on, unless the queue delivers it again:
+then a snapshot or the trash may be missing for a recorded entry. The removal of a version is always a reason to look:
+the current version may have been recorded before.
 
-When the time is over, no further entity is begun: what was recorded is handed on, and the messages of the rest fail and
-come again.
+When time runs out, no further entity is started: recorded entries are handed on, and the messages of the rest fail and
+are delivered again.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from worm.store.base import Won
 from worm.tables.table import Table
 from worm.workers.batch import BatchOutcome, KeyHint, Message, hints_of
 
-# Heads remembered while the tables worker is behind; forgetting one costs a few requests, nothing else.
+# Heads remembered while the tables worker is behind; forgetting one costs only a few requests.
 HANDED_ON_MAX = 50_000
 CHANGE_SET_BYTES = 4 << 20
 
@@ -48,18 +47,18 @@ class _Entity:
 
     @property
     def size(self) -> int:
-        """The bytes that events say it has."""
+        """Its size in bytes, according to events."""
         return max(hint.size for hint in self.hints)
 
     @property
     def facts(self) -> dict[str, str]:
-        """What logs say of it."""
+        """What logs say about it."""
         return {"key": self.hints[0].key, "model": self.model, "id": self.id}
 
 
 @dataclass
 class _Work:
-    """What a batch has to do for one model. `heads` is None for one without oplog; `error` fails all its messages.
+    """The work of a batch for one model. `heads` is None for a model without oplog; `error` fails all its messages.
     `change_set`: the last one that was written for it, or tried."""
 
     table: Table
@@ -71,13 +70,13 @@ class _Work:
     change_set: str | None = None
 
     def size_of(self, entity: _Entity) -> int:
-        """The bytes that are read of it, as far as events tell: of an update the document before, too."""
+        """The bytes to read for it, according to events: an update also reads the previous document."""
         is_update = self.heads is not None and self.heads.get(entity.id) is not None
         return entity.size * (2 if is_update else 1)
 
     @contextmanager
     def failing(self) -> Iterator[None]:
-        """What goes wrong is of this model only: its messages fail, and the queue delivers them again."""
+        """An error affects only this model: its messages fail, and the queue delivers them again."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - reported for its messages
@@ -85,8 +84,8 @@ class _Work:
 
     @property
     def changes(self) -> list[Change]:
-        """What the table does not know yet. Of a damaged entity only its name, with the first delivery: the table is
-        to serve its document as it is now."""
+        """What the table lacks. For a damaged entity only its name, with the first delivery: the table then serves its
+        current document."""
         pairs = zip(self.entities, self.results, strict=True)
         named = [one for one, result in pairs if result.damage is not None and not one.is_redelivered]
         news = [result.change for result in self.results if result.change is not None]
@@ -107,15 +106,16 @@ class _Work:
 
 
 class Capture:
-    """The capture worker. Keeps, per model, the heads that this process recorded and handed on since the heads file."""
+    """The capture worker. For each model it keeps the heads that this process recorded and handed on since the heads
+    file."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._handed_on: dict[str, dict[str, Head]] = {}
 
     def run(self, messages: Sequence[Message], left: Deadline = forever) -> BatchOutcome:
-        """Capture a batch of SQS messages. Models take their steps together: a batch may be of many, and each step is
-        the time of a request or more."""
+        """Capture a batch of SQS messages. All models of a batch take each step together, because each step takes at
+        least one request."""
         self._session.refresh()
         outcome = BatchOutcome()
         works = self._works(self._group(messages, outcome), outcome)
@@ -157,11 +157,11 @@ class Capture:
         if info.kind is KeyKind.DOCUMENT and info.model is not None and info.id is not None:
             return info.model, info.id
         if info.kind is KeyKind.UNKNOWN and info.model is not None:
-            raise Invalid(info.reason or "not a document key of its model", key=hint.key)
+            raise Invalid(info.reason or "is not a document key of its model", key=hint.key)
         return None
 
     def _works(self, entities: Sequence[_Entity], outcome: BatchOutcome) -> list[_Work]:
-        """By model, without those that keep nothing."""
+        """By model, without models that keep nothing."""
         works: list[_Work] = []
         for model in sorted({entity.model for entity in entities}):
             table, some = self._session.table(model), [entity for entity in entities if entity.model == model]
@@ -181,7 +181,7 @@ class Capture:
                 work.handed_on = self._forget_folded(collection.name, work.heads)
 
     def _forget_folded(self, model: str, heads: Heads) -> dict[str, Head]:
-        """Heads that reached the heads file need no memory of ours."""
+        """Forget heads that have reached the heads file."""
         waiting = {
             entity_id: head
             for entity_id, head in self._handed_on.get(model, {}).items()
@@ -198,7 +198,9 @@ class Capture:
         for some in _bounded(changes):
             work.change_set = key = collection.resolver.change_set_key(collection.name, self._session.ids.ulid())
             if not isinstance(collection.store.put_if_absent(key, encode_changes(collection.name, some)), Won):
-                raise Unavailable("another change set has this name", key=key, hint="retried with a new name")
+                raise Unavailable(
+                    "another change set already has this name", key=key, hint="it is retried with a new name"
+                )
         waiting = self._handed_on.setdefault(collection.name, {})
         waiting.update({change.id: change.head for change in changes if change.head is not None})
         for entity_id in list(waiting)[:-HANDED_ON_MAX]:
@@ -206,7 +208,7 @@ class Capture:
 
 
 def _reconciled(work: _Work, entity: _Entity) -> EntityOutcome:
-    """Of one entity. An error is part of the outcome."""
+    """Reconcile one entity. An error is part of the outcome."""
     collection, heads = work.table.collection, work.heads
     if heads is None:
         try:
@@ -225,12 +227,14 @@ def _reconciled(work: _Work, entity: _Entity) -> EntityOutcome:
 
 
 def _untried(entity: _Entity) -> EntityOutcome:
-    what = Unavailable("no time was left to record it", key=entity.hints[0].key, hint="the queue delivers it again")
+    what = Unavailable(
+        "time ran out before it was recorded", key=entity.hints[0].key, hint="the queue will deliver it again"
+    )
     return EntityOutcome(error=what)
 
 
 def _bounded(changes: Sequence[Change]) -> Iterator[list[Change]]:
-    """The changes of one change set each. Most batches make one."""
+    """The changes of each change set. Most batches have one."""
     some, size = list[Change](), 0
     for change in changes:
         size += row_weight(change.id, change.row)
@@ -243,7 +247,7 @@ def _bounded(changes: Sequence[Change]) -> Iterator[list[Change]]:
 
 
 def _unrecorded(collection: Collection, entity_id: str) -> EntityOutcome:
-    """Of a model without oplog: its snapshot, if it keeps any, and a hint for the table."""
+    """For a model without oplog: its snapshot, if it keeps any, and a hint for the table."""
     error = failure_of(lambda: collection.keep_snapshot(entity_id))
     change = Change(entity_id, None, None) if collection.definition.keeps_manifest else None
     return EntityOutcome(change, error=error)

@@ -1,9 +1,9 @@
-"""compact: by schedule, page stores are kept small: what no event reported is applied, layers are merged and become
-images, and what no read needs any more is deleted.
+"""compact: on a schedule, keeps page stores small: applies what no event reported, merges layers into images, and
+deletes what no read needs.
 
-One run looks at every database of the bucket, in an order that chance decides: if the time does not suffice for all,
-the next run begins with others. Each step can be repeated and cut short anywhere. A compaction that another one has
-overtaken is no error; the other one's result counts.
+One run visits every database of the bucket in random order: if time runs out, the next run starts with others. Each
+step can be repeated and interrupted anywhere. A compaction that another one has overtaken is not an error; the other
+one's result counts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from worm.schema.fields import segment_problem
 from worm.session import Session
 
 STEP_SECONDS = 60.0
-"""A step (a flush, a merge, an image) cannot be stopped half-way, so none is begun with less time than this."""
+"""A step (a flush, a merge, an image) cannot be stopped halfway, so none is started with less time than this."""
 
 
 class Compact:
@@ -43,7 +43,7 @@ class Compact:
         return [report for report in reports if report is not None]
 
     def _attempt(self, name: str, left: Deadline, *, is_named: bool) -> CompactReport | None:
-        """One database that is damaged must not keep the others from it. None: it has no pages."""
+        """A damaged database must not stop the others. None: it has no pages."""
         report = CompactReport(name)
         if left() <= 0:
             report.finished = False
@@ -58,5 +58,5 @@ class Compact:
 def checked_names(names: object) -> list[str]:
     """The databases that an event names; `Invalid` for anything but a list of names."""
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-        raise Invalid(f"databases is {names!r:.80}, not a list of names", hint='{"databases": ["main"]}')
+        raise Invalid(f"databases must be a list of names, not {names!r:.80}", hint='{"databases": ["main"]}')
     return [str(name) for name in names]

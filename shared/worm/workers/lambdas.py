@@ -1,18 +1,16 @@
-"""From a Lambda invocation to a worker: events in, answers out, logs and metrics between.
+"""Connects Lambda invocations to workers: events, answers, logs and metrics.
 
 Every failure is logged with its reason, the key, the model or database, the change set where there is one, the id of
 the invocation, and S3's id of the request that failed. A rejected message goes to the DLQ at once, with the reason as a
-message attribute (there is no use in trying again); if that fails, it counts as failed and the queue takes it there
-later.
+message attribute (retrying is pointless); if that fails, it counts as failed and the queue moves it there later.
 
 If some messages of a batch failed, the answer names them, and the queue delivers them again. If *every* message failed,
-the invocation fails: an outage, such as a permission that was taken away, then counts as errors of the function within
-a minute. The queue delivers all of them again, as it would have done anyway. This holds for a batch of one message,
-too: a passing fault is one error in one minute, for which no alarm rings, and in a quiet bucket every batch has one
-message.
+the invocation fails: an outage, such as a removed permission, then shows up as errors of the function within a minute.
+The queue delivers all of them again, as it would anyway. This also holds for a batch of one message: in a quiet bucket
+every batch has one message, and a transient fault is a single error in one minute, which triggers no alarm.
 
-Before the first `worm push` there is nothing to do. Messages are done (the push adopts the documents that are there),
-and a scheduled run answers that there is no schema yet. If somebody deleted the schema, that is an error.
+Before the first `worm push` there is nothing to do. Messages are done (the push adopts existing documents), and a
+scheduled run answers that there is no schema yet. If somebody deleted the schema, that is an error.
 """
 
 from __future__ import annotations
@@ -57,12 +55,12 @@ NO_FACTS: Facts = {}
 NO_SCHEMA = "no schema yet"
 READS = ("GET", "HEAD")
 WRITES = ("PUT", "COPY", "POST", "LIST", "VERSIONS")
-"""Kinds of requests by what S3 charges for them. A DELETE is free."""
+"""Kinds of requests by their price in S3. A DELETE is free."""
 
 
 class Reporting:
-    """One Lambda function: its logger and metrics, and what each of its invocations reports. Lines that the library
-    logs by itself look like those of the function, and follow its level."""
+    """One Lambda function: its logger, its metrics, and the report of each invocation. Log lines of the library look
+    like those of the function, and follow its level."""
 
     def __init__(self) -> None:
         self._is_cold = True
@@ -74,7 +72,7 @@ class Reporting:
         copy_config_to_registered_loggers(self.logger, include={"worm"})
 
     def handler(self, handle: Handler[AnswerT]) -> Handler[AnswerT]:
-        """Decorates the handler: its log lines name the invocation, its metrics are written also when it fails."""
+        """Decorates the handler: its log lines name the invocation, and its metrics are written even if it fails."""
 
         @wraps(handle)
         def reported(event: dict[str, Any], context: Any) -> AnswerT:
@@ -93,7 +91,7 @@ class Reporting:
         return decorated
 
     def _measured(self) -> AbstractContextManager[Mapping[str, int]]:
-        """What the invocation asks of its store, by kind; complete after the block."""
+        """The requests of the invocation to its store, by kind; complete after the block."""
         return _requests()
 
     def _count_requests(self, spent: Mapping[str, int]) -> None:
@@ -102,8 +100,8 @@ class Reporting:
         self.count("WriteRequests", sum(spent.get(kind, 0) for kind in WRITES))
 
     def _count_cold_start(self) -> None:
-        """By ourselves: Powertools writes its own without the default dimensions, so that stacks could not be told
-        apart, and none for an invocation that fails."""
+        """Our own metric: Powertools writes its metric without the default dimensions, so that stacks could not be kept
+        apart, and not at all for a failed invocation."""
         if self._is_cold:
             self._is_cold = False
             self.count("ColdStart", 1)
@@ -112,8 +110,8 @@ class Reporting:
         self.metrics.add_metric(name, MetricUnit.Count, value)
 
     def log_failure(self, text: str, error: Exception, facts: Facts = NO_FACTS, *, trace: bool = False) -> None:
-        """A line with all that is known. `key` is what the message is about, `failed_key` what the failed request is
-        about."""
+        """One line with everything known. `key` is the subject of the message, `failed_key` the object of the failed
+        request."""
         known = {"reason": str(error), "error": type(error).__name__, **facts}
         if isinstance(error, WormError):
             known |= {"failed_key": error.key, "s3_request_id": error.request_id}
@@ -128,8 +126,8 @@ def _requests() -> Iterator[Mapping[str, int]]:
 
 
 class Function(Reporting, Generic[WorkerT]):
-    """A function with a worker. Session and worker are made at the first invocation, from the environment, and stay for
-    the life of the process."""
+    """A function with a worker. The first invocation creates session and worker from the environment; they live as long
+    as the process."""
 
     def __init__(self, make: Callable[[Session], WorkerT]) -> None:
         super().__init__()
@@ -147,16 +145,16 @@ class Function(Reporting, Generic[WorkerT]):
         return self._make(self.session)
 
     def _measured(self) -> AbstractContextManager[Mapping[str, int]]:
-        """Also what threads of the session ask for by themselves."""
+        """Includes requests of the session's own threads."""
         return self.session.store.requests.measure()
 
     def log_problems(self, text: str, model: str, problems: Mapping[str, str]) -> None:
-        """A line for each of the first reasons, by id or key."""
+        """One line for each of the first reasons, by id or key."""
         for key, reason in islice(problems.items(), VALUES_SHOWN):
             self.logger.error(text, extra={"model": model, "key": key, "reason": reason})
 
     def run_scheduled(self, run: Callable[[], list[AnswerT]]) -> list[AnswerT] | None:
-        """The reports of a scheduled run; None: nobody has pushed a schema yet."""
+        """The reports of a scheduled run; None: no schema is pushed yet."""
         try:
             return run()
         except NotFound:
@@ -197,14 +195,16 @@ class Function(Reporting, Generic[WorkerT]):
         return DeadLetters.from_environment()
 
     def _bury(self, messages: Sequence[Message], outcome: BatchOutcome) -> set[str]:
-        """Send the rejected ones to the DLQ; those that it did not take."""
+        """Send the rejected ones to the DLQ; returns those that it did not accept."""
         bodies, kept = {message.id: message.body for message in messages}, set[str]()
         for message_id, reason in outcome.rejected.items():
             facts = self._facts(message_id, bodies[message_id], outcome)
             self.log_failure("rejected", reason, facts)
             try:
                 if self._letters is None:
-                    raise Unavailable("WORM_DLQ_URL is not set", hint="template.yaml sets it")
+                    raise Unavailable(
+                        "WORM_DLQ_URL is not set", hint="set it to the URL of the queue; template.yaml does"
+                    )
                 self._letters.send(bodies[message_id], str(reason))
             except Unavailable as error:
                 self.log_failure("dead letter not sent", error, facts)
@@ -212,7 +212,7 @@ class Function(Reporting, Generic[WorkerT]):
         return kept
 
     def _log_failed(self, messages: Sequence[Message], outcome: BatchOutcome) -> None:
-        """A line for each message. One error may fail many of them; its trace is there once."""
+        """One line per message. If one error fails many of them, its trace is logged once."""
         traced: set[int] = set()
         for message in messages:
             error = outcome.failed.get(message.id)
@@ -227,9 +227,9 @@ class Function(Reporting, Generic[WorkerT]):
         return {"message_id": message_id, "key": self._key_of(body), **outcome.facts.get(message_id, {})}
 
     def _key_of(self, body: str) -> str | None:
-        """The first key that a message is about."""
+        """The first key in a message."""
         settings = self.session.settings
-        with suppress(Invalid):  # no event, so of no key
+        with suppress(Invalid):  # not an event, so it has no key
             return next((hint.key for hint in hints_of(body, bucket=settings.bucket, prefix=settings.prefix)), None)
         return None
 
@@ -246,7 +246,9 @@ class Function(Reporting, Generic[WorkerT]):
 
     def _log_batch(self, messages: Sequence[Message], outcome: BatchOutcome, spent: Mapping[str, int]) -> None:
         for index, values in outcome.conflicts.items():
-            self.logger.warning("several documents have one unique value", index=index, values=values[:VALUES_SHOWN])
+            self.logger.warning(
+                "several documents have the same unique value", index=index, values=values[:VALUES_SHOWN]
+            )
         self.logger.info(
             "batch",
             messages=len(messages),
@@ -265,7 +267,7 @@ def _message(record: Mapping[str, Any]) -> Message:
 
 
 def seconds_left(context: Any) -> Deadline:
-    """The deadline of an invocation: what remains, less what finishing needs."""
+    """The deadline of an invocation: the remaining time, minus the time for finishing."""
 
     def left() -> float:
         return float(context.get_remaining_time_in_millis()) / 1000 - SAFETY_SECONDS
@@ -278,14 +280,14 @@ REASON_CHARACTERS_MAX = 1000
 
 class DeadLetters:
     """The DLQ of one worker, to send to; `deployment/dead_letters.py` reads it. boto3 is imported at the first dead
-    letter, not at start: good batches never need it."""
+    letter, not at startup: most batches never need it."""
 
     def __init__(self, queue_url: str) -> None:
         self._queue_url = queue_url
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> DeadLetters | None:
-        """From WORM_DLQ_URL; None when it is not set."""
+        """From WORM_DLQ_URL; None if it is not set."""
         url = (os.environ if environment is None else environment).get("WORM_DLQ_URL", "")
         return cls(url) if url else None
 
@@ -296,7 +298,7 @@ class DeadLetters:
         return boto3.client("sqs")
 
     def send(self, body: str, reason: str) -> None:
-        """`Unavailable` when the queue did not take it."""
+        """`Unavailable` if the queue did not accept it."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         printable = "".join(character if character.isprintable() else " " for character in reason)
@@ -308,4 +310,4 @@ class DeadLetters:
                 MessageAttributes={REASON_ATTRIBUTE: {"DataType": "String", "StringValue": text}},
             )
         except (BotoCoreError, ClientError) as error:
-            raise Unavailable(f"the dead letter queue did not take the message: {error}") from error
+            raise Unavailable(f"the dead-letter queue did not accept the message: {error}") from error

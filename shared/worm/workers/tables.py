@@ -1,9 +1,9 @@
-"""tables: change sets in, manifest, indexes and heads out. One compare-and-swap per file and batch.
+"""tables: takes change sets; writes manifest, indexes and heads, with one compare-and-swap per file and batch.
 
-A batch of many change sets is one of many (*rush*): then only small bases of tables are merged, so that the queue does
-not wait for merges. What is left is merged with the first small batch after the rush, or by the sweep.
+A batch with many change sets suggests that more are waiting (a *rush*): then only small table bases are merged, so that
+the queue does not wait for merges. The rest is merged with the first small batch after the rush, or by the sweep.
 
-With too little time left for a fold no further change set is read: its messages fail and come again.
+If too little time is left for a fold, no further change set is read: its messages fail and are delivered again.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ RUSH_SETS = 50
 FOLDS_MAX = 8
 """Tables that are folded at the same time."""
 FOLD_SECONDS = 20.0
-"""A fold cannot be stopped half-way, so nothing more is read for one with less time than this."""
+"""A fold cannot be stopped halfway, so nothing more is read for one with less time than this."""
 
 
 @dataclass
 class _Read:
     """Changes by model, and the change sets with the messages that brought them. `in_rush`: the batch is a large one.
-    `oldest`: when the oldest of a model's changes was uploaded; of one without history, when it was captured."""
+    `oldest`: when the oldest of a model's changes was uploaded; without history, when it was captured."""
 
     in_rush: bool
     changes: dict[str, list[Change]] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class _Read:
 
 
 class _ModelFold:
-    """The changes of a batch for one table, and what came of them."""
+    """The changes of a batch for one table, and the outcome."""
 
     def __init__(self, table: Table, changes: Sequence[Change]) -> None:
         self.table = table
@@ -76,7 +76,7 @@ class _ModelFold:
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
-        """What goes wrong is of this table only: its messages fail, and the queue delivers them again."""
+        """An error affects only this table: its messages fail, and the queue delivers them again."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - reported for its messages
@@ -90,8 +90,8 @@ class Fold:
         self._session = session
 
     def run(self, messages: Sequence[Message], left: Deadline = forever) -> BatchOutcome:
-        """Fold the change sets that a batch of SQS messages names: at once, unless they are so large that they are
-        read in turns."""
+        """Fold the change sets in a batch of SQS messages: at once, unless they are so large that they are read in
+        turns."""
         self._session.refresh()
         outcome = BatchOutcome()
         origin = self._keys(messages, outcome)
@@ -118,7 +118,7 @@ class Fold:
         if isinstance(found, Exception):
             outcome.fail(messages, found, change_set=key)
         elif found is None:
-            outcome.ignored += 1  # expired: it was folded, or the sweep has found its entities since
+            outcome.ignored += 1  # expired: it was folded, or the sweep has found its entities in the meantime
         else:
             try:
                 model, listed = decode_changes(found.body, key)
@@ -126,13 +126,13 @@ class Fold:
             except Corrupt as damage:
                 outcome.fail(messages, damage, change_set=key)
             except NotFound:
-                outcome.ignored += 1  # of a model that the schema no longer has; the sweep serves its new name
+                outcome.ignored += 1  # the model is no longer in the schema; the sweep handles its new name
             else:
                 read.add(model, listed, found, messages)
 
     def _fold(self, read: _Read, left: Deadline, outcome: BatchOutcome) -> None:
-        """Tables with oplog are folded together, since a fold is mostly waiting for requests. What takes much memory,
-        such as a merge of a large base, is done one after the other, as long as there is time."""
+        """Tables with oplog are folded together, because a fold mostly waits for requests. Work that needs much memory,
+        such as merging a large base, is done one after the other, as long as there is time."""
         folds = [_ModelFold(self._session.table(model), read.changes[model]) for model in sorted(read.changes)]
         in_parallel(_ModelFold.fold_recorded, folds, FOLDS_MAX)
         for model, fold in zip(sorted(read.changes), folds, strict=True):
@@ -166,4 +166,4 @@ class Fold:
 
 
 def _no_time(key: str) -> Unavailable:
-    return Unavailable("no time was left to fold it", key=key, hint="the queue delivers it again")
+    return Unavailable("time ran out before it was folded", key=key, hint="the queue will deliver it again")
