@@ -98,7 +98,8 @@ READERS: dict[str, Callable[[str], Iterable[Passage]]] = {".md": page, ".py": mo
 
 
 def passages(path: Path) -> Iterable[Passage]:
-    return READERS.get(path.suffix, lambda text: [Passage(1, text)])(path.read_text())
+    read, text = READERS.get(path.suffix), path.read_text()
+    return [Passage(1, text)] if read is None else read(text)
 
 
 def words_of(path: Path) -> Iterator[Finding]:

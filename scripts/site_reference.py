@@ -175,7 +175,7 @@ def metrics() -> list[str]:
         "",
         "## Alarms",
         "",
-        "The name of an alarm is `STACK-` and the word below. [Recover from alarms](../how-to/recover-from-alarms.md) has a runbook for each.",
+        "The name of an alarm is `STACK-` and the word below, which has a [runbook](../how-to/recover-from-alarms.md).",
         "",
         *table(("Alarm", "Means", "Watches", "Rings when"), _alarms()),
         "## Metrics",
