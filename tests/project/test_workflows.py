@@ -78,7 +78,7 @@ def test_it_runs_nothing_but_scripts_of_this_repository(path: Path) -> None:
 
 @each_workflow
 def test_no_expression_is_part_of_a_command(path: Path) -> None:
-    """Whoever names a branch or a tag would write the command."""
+    """Anyone who can name a branch or a tag could write the command."""
     assert [text for text in _runs(path) if EXPRESSION.search(text)] == []
 
 
