@@ -102,5 +102,5 @@ def test_a_parameter_without_default_needs_a_value() -> None:
 def test_text_that_is_no_template_is_refused() -> None:
     with pytest.raises(Invalid, match="not YAML"):
         load("a: [")
-    with pytest.raises(Invalid, match="a template is a mapping"):
+    with pytest.raises(Invalid, match="a template must be a mapping"):
         load("- a")

@@ -96,7 +96,7 @@ def test_a_newer_debian_has_another_java_and_stale_lists_are_renewed() -> None:
     ("machine", "is_root", "reason"),
     [
         (Machine(programs=()), True, "there is no apt-get"),
-        (Machine(), False, "not root, and there is no sudo"),
+        (Machine(), False, "this user is not root, and there is no sudo"),
     ],
 )
 def test_where_nothing_can_be_installed_the_message_says_why_and_what_to_do(

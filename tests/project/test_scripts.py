@@ -134,7 +134,7 @@ def test_bench_lists_the_benchmarks_when_the_name_is_unknown() -> None:
     command = [sys.executable, str(ROOT / "scripts" / "bench.py"), "nonsense"]
     done = subprocess.run(command, text=True, capture_output=True, check=False)
     assert done.returncode == 2
-    assert "no benchmark is called 'nonsense'" in done.stderr
+    assert "there is no benchmark 'nonsense'" in done.stderr
     assert "coldstart" in done.stderr
 
 
