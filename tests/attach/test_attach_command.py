@@ -457,7 +457,7 @@ def test_a_setting_that_may_not_be_written_is_reported_and_the_rest_is_done(
 @pytest.mark.parametrize(
     ("denied", "word"),
     [
-        ("HEAD /", "may not see the bucket"),
+        ("HEAD /", "is not allowed to see the bucket"),
         ("PUT .worm.attached", "the store refused"),
     ],
 )
@@ -512,7 +512,7 @@ def test_a_change_that_another_writer_replaced_is_a_conflict(room: Room) -> None
         room.s3.put_bucket_lifecycle_configuration(Bucket=room.bucket, LifecycleConfiguration={"Rules": [THEIR_RULE]})
 
     bucket._write = then_replaced  # type: ignore[method-assign, assignment]  # the other writer is exactly there
-    with pytest.raises(Conflict, match="somebody else changed it"):
+    with pytest.raises(Conflict, match="another process changed it"):
         bucket.change("lifecycle", part.added_to)
 
 

@@ -139,7 +139,7 @@ def test_a_push_that_leaves_a_model_with_documents_out_is_refused(
     less = tmp_path / "less.json"
     less.write_text(json.dumps({"version": "1.0", "models": {"OrgSettings": models["OrgSettings"]}}))
     ended = worm("push", str(less), "--url", url)
-    assert (ended.exit_code, ended.stderr.startswith("worm: Customer has documents, and the new")) == (2, True)
+    assert (ended.exit_code, ended.stderr.startswith("worm: Customer has documents, but the new")) == (2, True)
     assert worm("push", str(less), "--force", "--url", url).exit_code == 0
 
 

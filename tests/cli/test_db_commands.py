@@ -65,7 +65,7 @@ def test_what_is_wrong_with_arguments_is_said(db: Worm) -> None:
     assert db("db", "put", "d", "a", "-", "--delete", stdin=b"")[0] == 2
     assert db("db", "get", "d", "a", "--at", "yesterday")[2].startswith("worm: at: 'yesterday' is no time")
     assert db("db", "get", "d", "a", "--at", 99)[0] == 3
-    assert db("db", "get", "d", "a", "--branch", "x")[2] == "worm: there is no branch 'x' (there are: main)\n"
+    assert db("db", "get", "d", "a", "--branch", "x")[2] == "worm: there is no branch 'x' (the branches are: main)\n"
     assert db("db", "get", "e", "a")[0] == 3
     assert db("db", "restore", "d", "--at", 3)[0] == 2
     assert db("db", "restore", "d", "--at", 3, "--to", "x", "--in-place")[0] == 2

@@ -192,4 +192,4 @@ def test_import_writes_a_file_but_never_over_another(worm: Command, url: str, tm
 
 def test_import_of_nothing_is_not_found(worm: Command, url: str) -> None:
     ended = worm("import", "--url", url, "--prefix", "shop/")
-    assert (ended.exit_code, ended.stderr) == (3, f"worm: no JSON documents at file://{url} under shop/\n")
+    assert (ended.exit_code, ended.stderr) == (3, f"worm: there are no JSON documents at file://{url} under shop/\n")

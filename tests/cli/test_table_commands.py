@@ -330,7 +330,7 @@ def test_an_unknown_model_is_one_line_with_the_known_ones(worm: Command, url: st
 def test_a_place_without_a_schema_says_what_to_do(worm: Command, tmp_path: Path) -> None:
     ended = worm("table", "list", "--url", str(tmp_path / "empty"))
     assert ended.exit_code == 3
-    assert ended.stderr.startswith("worm: no schema at file://")
+    assert ended.stderr.startswith("worm: there is no schema at file://")
     assert ended.stderr.endswith("(push one with `worm push schema.json`)\n")
 
 

@@ -511,7 +511,7 @@ def test_somebody_who_may_only_read_leaves_the_note_of_others(monkeypatch: pytes
     store.put(f"{UNFOLDED_PATH}left.json", json.dumps({"version": 1, "models": ["Customer"], "process": gone}).encode())
 
     def refuse(self: FileStore, key: str) -> None:
-        raise Denied("the file system refused", key=key)
+        raise Denied("the file system denied access", key=key)
 
     monkeypatch.setattr(FileStore, "delete", refuse)
     with worm.connect(str(tmp_path / "data"), schema=SCHEMA) as db:

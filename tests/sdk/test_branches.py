@@ -316,7 +316,7 @@ def requests_of_a_query(documents: int) -> dict[str, int]:
             assert ids(fresh.find_all({"name": "new"})) == ["c1"]
         plan = fresh.explain({"name": "new"})
         assert "as of branch 'draft'" in plan.reason
-        assert "does not have so: 2" in plan.reason
+        assert "differ from the table: 2" in plan.reason
         return dict(spent)
 
 

@@ -282,7 +282,7 @@ def test_commits_that_wait_in_the_parent_are_not_made_by_a_child(tmp_path: Path)
     store = FileStore(tmp_path, durability="process")
     group = GroupCommit(LogWriter.open(store, "main"))
     group._is_awake = True  # as it is while the thread writes
-    with pytest.raises(Fenced, match="belongs to the process"):
+    with pytest.raises(Fenced, match="belongs to the parent process"):
         in_forked_child(lambda: group.submit([{"a": 1}]).result(5))
 
 

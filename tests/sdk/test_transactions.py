@@ -326,7 +326,7 @@ def test_commits_that_are_applied_again_write_only_what_a_document_lacks(
 
 def test_two_documents_of_one_transaction_cannot_have_the_same_value(bench: SpaceBench) -> None:
     db = opened(bench).session()
-    with pytest.raises(UniqueViolation, match="both are in this transaction"):
+    with pytest.raises(UniqueViolation, match="both documents are in this transaction"):
         save_all(db, ("Account", {"id": "c", "email": "c@x"}), ("Account", {"id": "d", "email": "c@x"}))
     with pytest.raises(UniqueViolation, match="'a'"):
         save_all(db, ("Account", {"id": "c", "email": "c@x"}), ("Account", {"id": "d", "email": "a@x"}))

@@ -438,7 +438,7 @@ def test_a_refused_document_write_gives_its_claim_back_and_an_unknown_one_does_n
     assert room.claims() == {HI: "a"}, "what may have landed keeps its claim"
     with pytest.raises(UniqueViolation, match="on entity 'a'") as caught:
         customers.save({"id": "b", "email": HI})
-    assert "under way" in str(caught.value.hint)
+    assert "in progress" in str(caught.value.hint)
     room.customers(maintenance="events").save({"id": "a", "email": HI})
     assert room.having(HI) == ["a"]
 
@@ -500,7 +500,7 @@ def test_a_claim_that_cannot_be_given_back_is_said_in_the_hint(room: Room) -> No
     store.fail_next("attempt_delete", Fault.DENIED)
     with pytest.raises(Conflict) as caught:
         customers.save({"id": "a", "email": HI})
-    assert "email='hi@acme.com' stays claimed for 60 seconds" in str(caught.value.hint)
+    assert "email='hi@acme.com' is claimed for 60 more seconds" in str(caught.value.hint)
     room.after_grace()
     room.customers().save({"id": "b", "email": HI})
 

@@ -227,7 +227,7 @@ def test_a_compaction_whose_inputs_were_merged_and_collected_meanwhile_is_overta
         for one in root(bucket).branch("main").dropped:
             (bucket / "db" / DB / one.path).unlink()
 
-    with pytest.raises(Fenced, match="another compaction was quicker"):
+    with pytest.raises(Fenced, match="another compaction was faster"):
         Compactor(FileStore(bucket, durability="process"), DB, runner=_overtaking(bucket, act), parts=1).run(force=True)
     assert states(bucket, "main") == before
 

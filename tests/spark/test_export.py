@@ -177,7 +177,7 @@ def test_what_is_there_is_not_replaced_unasked(room: SourceRoom, out: Path) -> N
 
 MISTAKES = [
     ({"format": "json", "partition_by": "count"}, "cannot be partitioned"),
-    ({"format": "xml"}, "no format"),
+    ({"format": "xml"}, "unknown format"),
     ({"files": 0}, "at least 1"),
     ({"filters": ["count=x"]}, "number"),
 ]

@@ -115,7 +115,7 @@ APART = [
 
 @pytest.mark.parametrize(("url", "out"), TOGETHER)
 def test_an_export_does_not_lie_among_the_documents(url: str, out: str) -> None:
-    with pytest.raises(Invalid, match="not apart from the documents") as found:
+    with pytest.raises(Invalid, match="overlaps with the documents") as found:
         refuse_overlap(url, out)
     assert found.value.hint == "choose a place that neither contains --url nor is inside it"
 
@@ -128,13 +128,13 @@ def test_an_export_beside_the_documents_is_fine(url: str, out: str) -> None:
 def test_a_link_to_the_documents_is_the_documents(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "docs")
-    with pytest.raises(Invalid, match="not apart"):
+    with pytest.raises(Invalid, match="overlaps"):
         refuse_overlap(f"file://{tmp_path}/docs", f"file://{tmp_path}/link")
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_request_is_refused_with_and_without_overwrite(room: SourceRoom, overwrite: bool) -> None:
     for out in (room.url, f"{room.url}/org", str(Path(room.url).parent).replace("file:/", "file:///")):
-        with pytest.raises(Invalid, match="not apart"):
+        with pytest.raises(Invalid, match="overlaps"):
             ExportRequest.of(room.spec, out, overwrite=overwrite)
     assert ExportRequest.of(room.spec, "lake.things", format="iceberg").out == "lake.things"

@@ -179,7 +179,9 @@ def test_refusals_fail_the_job_and_name_the_ids(spark: SparkSession, file_url: s
     room.things.save(room.things.create({"name": "there"}, id="t1"))
     frame = spark.createDataFrame([("t1", "other"), ("t2", "new")], "id string, name string")
 
-    with pytest.raises(Exception, match=r"1 created, 0 updated, 0 unchanged, 1 refused. t1: exists with other content"):
+    with pytest.raises(
+        Exception, match=r"1 created, 0 updated, 0 unchanged, 1 refused. t1: already exists with different content"
+    ):
         frame.write.format("worm").options(**room.options()).mode("append").save()
     assert room.histories() == {"t1": ["create"], "t2": ["create"]}
 

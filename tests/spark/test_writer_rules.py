@@ -41,7 +41,7 @@ REFUSED: list[tuple[Row, str]] = [
     ({"id": "x", "count": 1.5}, "must be an integer"),
     ({"id": "x", "score": float("nan")}, "nan is not JSON"),
     ({"id": "x", "name": b"bytes"}, "cast the column"),
-    ({"id": "x", "anything": "{"}, "not its JSON"),
+    ({"id": "x", "anything": "{"}, "must be the JSON of an object"),
     ({"id": "x", "score": Decimal("12345678901234567890.12")}, "more digits than a number"),
     ({"id": "x", "address": {"floor": Decimal("1E-400")}}, "address.floor: .* more digits"),
 ]

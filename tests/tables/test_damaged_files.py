@@ -449,7 +449,7 @@ def test_a_column_file_of_more_rows_than_bytes_takes_no_memory(monkeypatch: pyte
     whole, key = place("columns")
     body = whole.body(key)
     shape = shape_of(body) | {"rows": 10**15, "group": 10**15}
-    with pytest.raises(Corrupt, match="ids are not one for each row"):
+    with pytest.raises(Corrupt, match="does not have one id for each row"):
         decode_header(encoded(body, shape), key)
 
 

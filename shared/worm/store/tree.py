@@ -12,7 +12,7 @@ Invariants
 - No path leads out of the directory through a symbolic link. A folder whose path has no link is remembered by its
   inode: while its path leads to the same folder, the path is not checked again.
 
-It is a separate module because reading files, and restoring them after a power cut, does not involve the store's
+A module of its own because reading files, and restoring them after a power cut, does not involve the store's
 conditions.
 """
 
