@@ -370,7 +370,7 @@ def test_a_row_of_the_past_cannot_be_saved(tmp_path: Path) -> None:
                 verb(row | {"name": "x"})
             assert "rollback('a'" in str(refused.value.hint)
         (result,) = customers.save_many([row | {"name": "x"}])
-        assert "it is as of" in str(result.error)
+        assert "it is the state of" in str(result.error)
     batch = next(iter(customers.find_batches(at=moment)))
     with pytest.raises(Invalid, match="it is the state of"):
         customers.save(batch[0] | {"name": "x"})

@@ -186,5 +186,5 @@ def test_a_value_that_does_not_fit_names_its_field() -> None:
 def test_a_missing_package_is_named(things: Model, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = things.find_all()
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(Invalid, match=rf"needs the package {package} \(pip install {package}"):
+    with pytest.raises(Invalid, match=rf"needs the package {package} \(pip install 's3worm"):
         rows.to_pandas()

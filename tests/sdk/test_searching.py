@@ -285,7 +285,7 @@ def test_wrong_questions_are_invalid(desk: Desk) -> None:
         history(model="Note")
     with pytest.raises(NotFound, match="Nothing"):
         history(model="Nothing")
-    with pytest.raises(Invalid, match="actor: takes text"):
+    with pytest.raises(Invalid, match="actor: must be text"):
         history(actor=7)  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(Invalid, match="metadata: takes an object"):
         history(metadata=["job"])  # type: ignore[arg-type]  # wrong on purpose

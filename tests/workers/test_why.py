@@ -276,7 +276,8 @@ def test_uploads_that_nobody_will_see_are_listed_with_their_reasons_and_counted(
     found = unseen_uploads(session, "Customer")
     assert (found.count, [key for key, _ in found.first]) == (5, sorted(f"org/customers/{one}" for one in odd))
     assert dict(found.first)["org/customers/a/other.json"] == (
-        "documents of Customer are org/customers/<id>/profile.json: the file is named 'other.json' instead of 'profile.json'"
+        "documents of Customer are org/customers/<id>/profile.json: "
+        "the file is named 'other.json' instead of 'profile.json'"
     )
     assert unseen_uploads(session, "Settings").count == 1
     assert unseen_uploads(session, "Invoice").count == 0
