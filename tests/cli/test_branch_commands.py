@@ -92,7 +92,7 @@ def test_branches_are_listed_ended_and_brought_back(worm: Command, place: str) -
     missing = worm("get", "Customer", "a", "--branch", "nobody", "--url", place)
     assert (missing.exit_code, missing.stderr) == (
         3,
-        "worm: the branch 'nobody' does not exist (create it: `worm branch create nobody`)\n",
+        "worm: there is no branch 'nobody' (create it: `worm branch create nobody`)\n",
     )
 
 

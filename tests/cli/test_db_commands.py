@@ -63,7 +63,7 @@ def test_bytes_come_out_as_they_went_in(db: Worm, tmp_path: Path) -> None:
 def test_what_is_wrong_with_arguments_is_said(db: Worm) -> None:
     assert db("db", "put", "d", "a")[0] == 2
     assert db("db", "put", "d", "a", "-", "--delete", stdin=b"")[0] == 2
-    assert db("db", "get", "d", "a", "--at", "yesterday")[2].startswith("worm: at: 'yesterday' is no time")
+    assert db("db", "get", "d", "a", "--at", "yesterday")[2].startswith("worm: at: 'yesterday' is not a time")
     assert db("db", "get", "d", "a", "--at", 99)[0] == 3
     assert db("db", "get", "d", "a", "--branch", "x")[2] == "worm: there is no branch 'x' (the branches are: main)\n"
     assert db("db", "get", "e", "a")[0] == 3

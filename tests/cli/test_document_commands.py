@@ -55,7 +55,7 @@ def test_get_shows_the_document_as_it_was(worm: Command, url: str, session: Worm
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["nobody"], 3, f"there is no Customer 'nobody' {KEY} ({TRASH_HINT})"),
+        (["nobody"], 3, f"Customer 'nobody' does not exist {KEY} ({TRASH_HINT})"),
         (["acme", "--at", "9"], 3, f"Customer 'acme' has no entry 9 [org/customers/acme/data.json] ({SEQS_HINT})"),
         (
             ["acme", "--at", "2025-01-01"],
@@ -82,7 +82,7 @@ def test_a_deleted_document_can_be_seen_as_it_was_before(worm: Command, url: str
     session.model("Customer").delete("zeta")
     assert worm("get", "Customer", "zeta", "--url", url).exit_code == 3
     assert worm("get", "Customer", "zeta", "--at", "2", "--url", url).stderr == (
-        "worm: there is no Customer 'zeta' at seq 2 [org/customers/zeta/data.json]\n"
+        "worm: Customer 'zeta' does not exist at seq 2 [org/customers/zeta/data.json]\n"
     )
     assert json.loads(worm("get", "Customer", "zeta", "--at", "1", "--url", url).stdout)["name"] == "Zeta"
 
@@ -184,7 +184,7 @@ def test_the_same_lines_again_write_nothing_and_say_so(worm: Command, url: str, 
     assert (first.exit_code, first.stderr) == (0, "")
     lines.write_text(lines.read_text() + '{"id": "three", "name": "Three"}\n')
     again = worm("put", "Customer", str(lines), "--format", "ndjson", "--url", url)
-    assert (again.exit_code, again.stderr) == (0, "worm: 2 of 3 documents were stored already\n")
+    assert (again.exit_code, again.stderr) == (0, "worm: 2 of 3 documents were already stored\n")
     assert [json.loads(line)["result"] for line in again.stdout.splitlines()] == ["unchanged", "unchanged", "created"]
     assert len(session.model("Customer").get_history("one")) == 1
     assert worm("put", "Customer", str(lines), "--id", "x", "--url", url).exit_code == 2
@@ -197,7 +197,10 @@ def test_rm_of_one_id_acts(worm: Command, url: str, session: Worm) -> None:
     customers = session.model("Customer")
     assert (customers.exists("zeta"), customers.get_history("zeta")[-1].actor) == (False, "user:bo")
     again = worm("rm", "Customer", "zeta", "--url", url)
-    assert (again.exit_code, again.stderr) == (3, "worm: there is no Customer 'zeta' [org/customers/zeta/data.json]\n")
+    assert (again.exit_code, again.stderr) == (
+        3,
+        "worm: Customer 'zeta' does not exist [org/customers/zeta/data.json]\n",
+    )
 
 
 def test_rm_of_one_id_can_be_tried_first(worm: Command, url: str, session: Worm) -> None:

@@ -164,7 +164,8 @@ def test_what_is_not_understood_is_refused_with_what_is(text: str, message: str)
     with pytest.raises(Invalid) as refused:
         parse_filter(CUSTOMER, [text])
     assert refused.value.message == message
-    assert (refused.value.hint or "").startswith("use = != > >= < <= ~ (contains) ^= (starts with); separate several ")
+    hint = "use = != > >= < <= ~ (contains) ^= (starts with); separate several conditions"
+    assert (refused.value.hint or "").startswith(hint)
 
 
 def test_a_sign_at_the_start_of_a_value_is_told_to_be_quoted() -> None:
@@ -216,7 +217,7 @@ def test_sort_and_select() -> None:
 
 @pytest.mark.parametrize("text", ["dueAt>yesterday", "dueAt=24.2.2026", "dueAt^=Feb", "dueAt<", "createdAt>=2026-13"])
 def test_what_is_no_time_is_refused_on_a_time(text: str) -> None:
-    with pytest.raises(Invalid, match=r"is a time; '.*' is none") as refused:
+    with pytest.raises(Invalid, match=r"is a time, but '.*' is not") as refused:
         parse_filter(INVOICE, [text])
     assert refused.value.hint == "write 2026-02-24T12:00:00Z, or the start of it"
 

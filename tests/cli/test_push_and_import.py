@@ -52,7 +52,7 @@ def test_a_mistake_in_the_schema_is_named_by_its_path(worm: Command, url: str, t
 def test_a_missing_schema_file_is_not_found(worm: Command, url: str, tmp_path: Path) -> None:
     ended = worm("push", str(tmp_path / "none.json"), "--url", url)
     hint = "paths are relative to the current directory"
-    assert (ended.exit_code, ended.stderr) == (3, f"worm: there is no file {tmp_path / 'none.json'} ({hint})\n")
+    assert (ended.exit_code, ended.stderr) == (3, f"worm: the file {tmp_path / 'none.json'} does not exist ({hint})\n")
 
 
 def _stricter(tmp_path: Path) -> Path:
@@ -187,7 +187,7 @@ def test_import_writes_a_file_but_never_over_another(worm: Command, url: str, tm
     assert list(json.loads(output.read_text())["models"]) == ["Order"]
     again = worm("import", "--url", url, "--output", str(output))
     hint = "choose another --output, or pass --force to overwrite it"
-    assert (again.exit_code, again.stderr) == (4, f"worm: {output} exists already ({hint})\n")
+    assert (again.exit_code, again.stderr) == (4, f"worm: {output} already exists ({hint})\n")
 
 
 def test_import_of_nothing_is_not_found(worm: Command, url: str) -> None:

@@ -111,7 +111,7 @@ def test_a_file_is_overwritten_only_by_force(worm: Command, place: Path, schema_
         Path("out").write_text("mine")
         ended = worm("schema", *command, "-o", "out")
         assert (ended.exit_code, Path("out").read_text()) == (4, "mine")
-        assert "exists already" in ended.stderr
+        assert "already exists" in ended.stderr
         assert worm("schema", *command, "-o", "out", "--force").exit_code == 0
         assert Path("out").read_text() != "mine"
 

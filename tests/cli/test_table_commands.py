@@ -363,7 +363,7 @@ def test_an_option_that_is_there_twice_is_refused(
 ) -> None:
     ended = worm("table", *arguments, "--url", url)
     assert (ended.exit_code, ended.stdout) == (2, "")
-    assert ended.stderr.startswith(f"worm: {option} is there 2 times (")
+    assert ended.stderr.startswith(f"worm: {option} is given 2 times, but only once is allowed (")
 
 
 @pytest.mark.parametrize("how", ["missing", "damaged"])

@@ -48,7 +48,7 @@ def test_a_file_by_its_path_and_what_to_do_about_it(worm: Command, url: str, ses
 def test_a_wrong_key_names_the_right_one(worm: Command, url: str, session: Worm) -> None:
     ended = worm("why", "org/customers/New Co/data.json", "--url", url)
     assert ended.exit_code == 1
-    assert "Model:       none; Customer is the nearest\n" in ended.stdout
+    assert "Model:       none; Customer is the closest\n" in ended.stdout
     assert "Rejection:   id 'New Co' must be a slug" in ended.stdout
     assert worm("why", "", "--url", url).exit_code == 2
     assert worm("why", "s3://elsewhere/x", "--url", url).exit_code == 2

@@ -158,8 +158,8 @@ def test_other_prices_take_the_place_of_ours(tmp_path: Path) -> None:
     ("text", "told"),
     [
         ("[]", "has no prices"),
-        ('{"usd": {}}', "has missing"),
-        (json.dumps({"usd": {**PRICES.usd, "other": 1}}), "one too many: other"),
+        ('{"usd": {}}', "has missing or unknown prices"),
+        (json.dumps({"usd": {**PRICES.usd, "other": 1}}), "unknown prices: other"),
         (json.dumps({"usd": {**PRICES.usd, "metricMonth": "free"}}), "metricMonth must be a number of at least 0"),
         (json.dumps({"usd": {**PRICES.usd, "metricMonth": -1}}), "metricMonth must be a number of at least 0"),
         ("{", ""),

@@ -428,8 +428,8 @@ def test_names_of_python_are_ordinary_fields() -> None:
     [
         ("status", "a filter must be an object of fields, not string"),
         ({"a": {"$gt": 1, "b": 2}}, "a: mixes operators with the plain key 'b'"),
-        ({"$gt": 1}, "$gt stands under a field"),
-        ({"a": {"$or": [{"b": 1}]}}, "a.$or: $or stands beside fields"),
+        ({"$gt": 1}, "$gt belongs under a field"),
+        ({"a": {"$or": [{"b": 1}]}}, "a.$or: $or belongs next to fields"),
         ({"$and": []}, "$and needs a list of at least one filter"),
         ({"$or": {"a": 1}}, "$or needs a list of at least one filter"),
         ({"$or": [1]}, "$or[0]: $or needs filters, which are objects, not integer"),
@@ -450,7 +450,7 @@ def test_names_of_python_are_ordinary_fields() -> None:
         ({"a": {"$regex": 1}}, "a.$regex: $regex must be a string, not integer"),
         ({"a": {"$regex": "(a"}}, "a.$regex: a parenthesis is not closed at character 3 of the pattern"),
         ({"a": {"$regex": "(?=a)"}}, "a.$regex: this kind of group is not supported"),
-        ({"a": {"$regex": "a", "$options": "x"}}, "a.$options: unknown option 'x' (known are i"),
+        ({"a": {"$regex": "a", "$options": "x"}}, "a.$options: unknown option 'x' (use i"),
         ({"a": {"$regex": "a", "$options": 1}}, "a.$options: $options must be a string, not integer"),
         ({"a": {"$options": "i"}}, "a: $options needs $regex"),
         ({"a": {"$size": -1}}, "a.$size: $size needs a whole number of at least 0"),
@@ -459,10 +459,10 @@ def test_names_of_python_are_ordinary_fields() -> None:
         ({"a": {"$size": {"$gt": 1}}}, "a.$size: $size needs a whole number of at least 0"),
         ({"a": {"$all": "x"}}, "a.$all: $all needs a list, not string"),
         ({"a": {"$type": "text"}}, "a.$type: $type needs the name of a type, or a list of names (null, boolean"),
-        ({"a": {"$type": []}}, "a.$type: $type takes the name of a type"),
-        ({"a": {"$type": [2]}}, "a.$type: $type takes the name of a type"),
+        ({"a": {"$type": []}}, "a.$type: $type needs the name of a type"),
+        ({"a": {"$type": [2]}}, "a.$type: $type needs the name of a type"),
         ({"a": {"$elemMatch": [1]}}, "a.$elemMatch: $elemMatch needs an object, not array"),
-        ({"a": {"$elemMatch": {"$gt": None}}}, "a.$elemMatch.$gt: $gt takes a number"),
+        ({"a": {"$elemMatch": {"$gt": None}}}, "a.$elemMatch.$gt: $gt needs a number"),
         ({"a": {"$elemMatch": {"b": {"$x": 1}}}}, "a.$elemMatch.b.$x: unknown operator '$x'"),
         ({"a": MISSING}, "Missing is not a JSON type"),
         ({1: "x"}, "key 1 must be a string"),
@@ -504,7 +504,7 @@ def test_size_is_bounded_in_conditions_values_and_characters() -> None:
     assert "more than 1,000 conditions" in refusal({"$and": ones})
     assert "use $in" in refusal({"$and": ones})
     many: list[JsonValue] = list(range(10_001))
-    assert "$in takes at most 10,000 values, not 10,001" in refusal({"a": {"$in": many}})
+    assert "$in allows at most 10,000 values, not 10,001" in refusal({"a": {"$in": many}})
     assert len(found({"a": {"$in": many[:-1]}}, {"x": {"a": 9_999}, "y": {"a": 10_000}})) == 1
     assert "more than 50,000 values" in refusal({"a": [0] * 50_001})
     assert "1,048,576 characters" in refusal({"a": "x" * 2**20 + "y"})

@@ -79,7 +79,7 @@ def test_the_example_of_the_seed(room: Room) -> None:
     plan = room.fresh().explain(filter={"status": "active"}, select=["name", "email"])
     shape = plan.shape()
     assert shape["strategy"] == "manifest_scan"
-    assert shape["reason"] == "manifest has all needed fields"
+    assert shape["reason"] == "the manifest has all needed fields"
     assert shape["estimatedRequests"] == 1
     assert shape["manifestFields"] == MANIFEST
     assert "indexes" not in shape
@@ -111,7 +111,12 @@ def test_the_example_of_the_seed(room: Room) -> None:
             ["byStatus", "byTags", "byEmail"],
         ),
         ({"filter": {"status": "active", "email": "3@x.org"}}, "index_lookup", "index byEmail", ["byEmail"]),
-        ({"select": ["name"], "sort": {"field": "status"}}, "manifest_scan", "manifest has all needed fields", None),
+        (
+            {"select": ["name"], "sort": {"field": "status"}},
+            "manifest_scan",
+            "the manifest has all needed fields",
+            None,
+        ),
         ({"filter": {"name": "Name 1"}}, "manifest_targeted", "needs whole documents", None),
         ({"filter": {"name": "Name 1"}, "select": ["notes"]}, "manifest_targeted", "manifest lacks notes", None),
         ({"filter": {"name": "Name 1", "notes": "x"}}, "manifest_targeted", "manifest lacks notes", None),
@@ -238,7 +243,7 @@ def test_prices_are_per_thousand_requests_and_know_every_kind() -> None:
         ({"filter": {"name": "x"}}, "index_lookup", r"no index can answer.*byStatus \(status\)"),
         ({"filter": {"status": None}}, "index_lookup", "no index can answer"),
         ({"filter": {"notes": "x"}}, "manifest_scan", "not possible: the manifest lacks notes"),
-        ({}, "manifest_scan", "not possible: whole documents are asked for"),
+        ({}, "manifest_scan", "not possible: the query needs whole documents"),
         ({"filter": {"notes": "x"}}, "manifest_targeted", "not possible: the manifest lacks notes"),
         ({}, "index", "unknown strategy 'index'; known: index_lookup, manifest_scan"),
     ],

@@ -96,7 +96,7 @@ BY_EMAIL = Decision("index_lookup", "index byEmail answers the filter")
 SCAN = Decision("manifest_scan", COVERED)
 LOST = Decision("full_scan", UNUSABLE)
 WHOLE = "the query needs whole documents, and the manifest has only some of their fields (manifest.fields is set)"
-TARGETED = Decision("manifest_targeted", f"manifest names the documents to read: {WHOLE}")
+TARGETED = Decision("manifest_targeted", f"the manifest names the documents to read: {WHOLE}")
 
 
 # The first rule: index look-ups
@@ -203,7 +203,7 @@ def test_a_manifest_with_all_fields_is_scanned() -> None:
     ],
 )
 def test_a_manifest_that_can_test_a_part_of_the_filter_names_the_documents(query: dict[str, object], lack: str) -> None:
-    targeted = Decision("manifest_targeted", f"manifest names the documents to read: {lack}")
+    targeted = Decision("manifest_targeted", f"the manifest names the documents to read: {lack}")
     assert walk(needs(**query)) == (["root", "rows"], targeted)
 
 

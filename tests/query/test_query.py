@@ -297,7 +297,7 @@ def test_a_forged_cursor_with_a_right_sum_is_refused_too() -> None:
         ({"sort": [("score", "descending")]}, 'write "-score"'),
         ({"sort": [("score", -1, 2)]}, 'write "-score"'),
         ({"sort": [{"field": "a", "order": "asc", "b": 1}]}, 'write "a"'),
-        ({"sort": [{"field": "a"}] * 33}, "sort: takes at most 32 fields"),
+        ({"sort": [{"field": "a"}] * 33}, "sort: must have at most 32 fields"),
         ({"select": "name"}, "select: must be a list of field names"),
         ({"select": [1]}, "select: must be a list of field names"),
         ({"filter": {"a": {"$near": 1}}}, "unknown operator '$near'"),

@@ -62,7 +62,7 @@ def test_a_ref_is_an_id() -> None:
     field: JsonObject = {"type": "ref", "model": "Other"}
     assert problems(field, "17") == []
     assert problems(field, "../x") == []
-    assert problems(field, "a\x7f") == ["a: is no id: holds the control character U+007F"]
+    assert problems(field, "a\x7f") == ["a: is not an id: contains the control character U+007F"]
     assert problems(field, 17) == ["a: must be the id of a document as a string, not integer"]
 
 

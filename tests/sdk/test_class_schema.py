@@ -299,13 +299,16 @@ REFUSED: dict[str, tuple[type[BaseModel], str]] = {
         _class(worm_settings=ModelSettings(strict=True), fields={"x": "Any", "y": "int | str"}),
         "Made is strict, but its schema cannot declare x, y",
     ),
-    "index without type": (_class(fields={"x": Annotated[Any, FieldIndex()]}), "Made.x has an index, but no single"),
+    "index without type": (_class(fields={"x": Annotated[Any, FieldIndex()]}), "Made.x has an index, but not a single"),
     "index in a list": (_class(fields={"x": list[Address]}), "Made has an index inside a list"),
     "index names a field": (
         _class(fields={"x": Annotated[str, FieldIndex("y")]}),
         "names a field, but it already annotates",
     ),
-    "index without field": (_class(worm_settings=ModelSettings(indexes={"byX": FieldIndex()})), "byX of Made names no"),
+    "index without field": (
+        _class(worm_settings=ModelSettings(indexes={"byX": FieldIndex()})),
+        "byX of Made does not name a field",
+    ),
     "unknown field": (_class(worm_settings=ModelSettings(indexes={"byX": "x"})), "unknown field 'x'"),
     "same name": (
         _class(fields={"x": Annotated[str, FieldIndex()]}, worm_settings=ModelSettings(indexes={"byX": "id"})),
@@ -314,9 +317,12 @@ REFUSED: dict[str, tuple[type[BaseModel], str]] = {
     "number as reference": (_class(fields={"x": Annotated[int, Ref("Made")]}), "with a value that is not text"),
     "unknown model": (_class(fields={"x": Annotated[str, Ref("Other")]}), "unknown model 'Other'"),
     "path": (_class(worm_settings=ModelSettings(path="made")), "Made.worm_settings.path: must name its collection"),
-    "path and id": (_class(worm_settings=ModelSettings(path="@m/(id:int)", id="int")), "Made has a path, which says"),
+    "path and id": (
+        _class(worm_settings=ModelSettings(path="@m/(id:int)", id="int")),
+        "Made has a path, which already defines",
+    ),
     "duration": (_class(worm_settings=ModelSettings(archive_after="soon")), "models.Made.archiveAfter"),
-    "not defined": (_class(fields={"x": "Nowhere"}), "Made is not complete"),
+    "not defined": (_class(fields={"x": "Nowhere"}), "Made is incomplete"),
 }
 
 

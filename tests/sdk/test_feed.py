@@ -179,7 +179,7 @@ def test_a_cursor_with_numbers_that_no_sketch_has_is_refused(room: Room) -> None
     ("name", "value"), [("limit", 0), ("limit", 1001), ("limit", True), ("limit", "5"), ("wait", -1), ("wait", "x")]
 )
 def test_wrong_arguments_are_refused(room: Room, name: str, value: object) -> None:
-    with pytest.raises(Invalid, match="takes a"):
+    with pytest.raises(Invalid, match="must be a"):
         room.session().changes(**{name: value})  # type: ignore[arg-type]  # that is what is tested
 
 
@@ -188,7 +188,7 @@ def test_a_branch_has_no_feed(room: Room) -> None:
     with Worm(MemoryStore(), load_schema({"version": "1.0", "models": {"B": definition}})) as db:
         db.model("B").insert({"id": "x"})
         db.create_branch("trial")
-        with pytest.raises(Invalid, match="branch 'trial' has commits and nothing else"):
+        with pytest.raises(Invalid, match="branch 'trial' has only commits"):
             db.branch("trial").changes()
 
 

@@ -55,7 +55,7 @@ def test_many_names_are_left_to_one_pass(bench: Bench) -> None:
 def test_the_plan_is_that_of_the_pass(bench: Bench) -> None:
     customers = bench.customers()
     cases: list[tuple[dict[str, JsonValue], list[str] | None, str, str]] = [
-        ({"status": "b"}, ["name"], "manifest_scan", "manifest has all needed fields"),
+        ({"status": "b"}, ["name"], "manifest_scan", "the manifest has all needed fields"),
         ({"status": "b"}, None, "index_lookup", "index byStatus answers the filter"),
         ({"name": "n1"}, None, "full_scan", "whole documents"),
         ({"notes": "x"}, ["name"], "full_scan", "the manifest lacks notes"),

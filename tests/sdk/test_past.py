@@ -366,13 +366,13 @@ def test_a_row_of_the_past_cannot_be_saved(tmp_path: Path) -> None:
         must(customers.find_many(["a"], at=moment)[0].document),
     ):
         for verb in (customers.save, customers.replace, customers.upsert):
-            with pytest.raises(Invalid, match="cannot be saved: it is as of 2026-01-01T00:00:00Z") as refused:
+            with pytest.raises(Invalid, match="cannot be saved: it is the state of 2026-01-01T00:00:00Z") as refused:
                 verb(row | {"name": "x"})
             assert "rollback('a'" in str(refused.value.hint)
         (result,) = customers.save_many([row | {"name": "x"}])
-        assert "it is as of" in str(result.error)
+        assert "it is the state of" in str(result.error)
     batch = next(iter(customers.find_batches(at=moment)))
-    with pytest.raises(Invalid, match="it is as of"):
+    with pytest.raises(Invalid, match="it is the state of"):
         customers.save(batch[0] | {"name": "x"})
     assert customers.get("a")["name"] == "a"
 
@@ -476,7 +476,7 @@ def test_objects_of_a_class_are_found_as_they_were() -> None:
     customers.patch("a", {"name": "now"})
     (row,) = customers.find_all(at=moment)
     assert (type(row), row.name) == (Customer, "then")
-    with pytest.raises(Invalid, match="it is as of"):
+    with pytest.raises(Invalid, match="it is the state of"):
         customers.save(row)
 
 
@@ -517,7 +517,7 @@ def test_a_model_in_a_space_is_found_by_commit_and_by_time(kind: str, tmp_path: 
     assert page.cursor is not None
     with pytest.raises(Invalid, match="another query"):
         accounts.find_all(at=full - 1, limit=1, cursor=page.cursor)
-    with pytest.raises(Invalid, match=f"it is as of commit {full}"):
+    with pytest.raises(Invalid, match=f"it is the state of commit {full}"):
         accounts.save(page[0])
     assert f"as of commit {full}" in accounts.explain(at=full).reason
     with pytest.raises(Invalid, match="documents of Account changed after commit 0") as refused:

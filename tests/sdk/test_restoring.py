@@ -257,7 +257,7 @@ def test_a_database_with_a_model_without_past_is_refused_as_a_whole() -> None:
         "Kept": {"path": "@kept/(id:string)", "fields": FIELDS, "oplog": True},
     }
     db = Worm(MemoryStore(), load_schema({"version": "1.0", "models": models}), probe=False)
-    with pytest.raises(Invalid, match="Note: no past is kept") as refused:
+    with pytest.raises(Invalid, match="Note keeps no past") as refused:
         db.restore(at="2026-01-01")
     assert "models=['Kept']" in str(refused.value.hint)
     with pytest.raises(Invalid, match="Note keeps no past"):

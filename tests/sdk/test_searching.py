@@ -276,7 +276,7 @@ def test_wrong_questions_are_invalid(desk: Desk) -> None:
         history(limit=0)
     with pytest.raises(Invalid, match="datetime must be timezone-aware"):
         history(since=datetime(2026, 1, 1))  # noqa: DTZ001 - what is refused
-    with pytest.raises(Invalid, match="'yesterday' is no time"):
+    with pytest.raises(Invalid, match="'yesterday' is not a time"):
         history(until="yesterday")
     for cursor in ("nonsense", "W10", ""):
         with pytest.raises(Invalid, match="not the cursor of a search"):
@@ -285,7 +285,7 @@ def test_wrong_questions_are_invalid(desk: Desk) -> None:
         history(model="Note")
     with pytest.raises(NotFound, match="Nothing"):
         history(model="Nothing")
-    with pytest.raises(Invalid, match="actor: takes text"):
+    with pytest.raises(Invalid, match="actor: must be text"):
         history(actor=7)  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(Invalid, match="metadata: takes an object"):
         history(metadata=["job"])  # type: ignore[arg-type]  # wrong on purpose

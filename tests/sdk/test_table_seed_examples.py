@@ -231,7 +231,7 @@ def test_filters(customers: Model, filter: dict[str, JsonValue], wanted: list[st
 def test_explain(customers: Model) -> None:
     plan = customers.explain(filter={"status": "active"}, select=["name", "email"]).shape()
     assert plan["strategy"] == "manifest_scan"
-    assert plan["reason"] == "manifest has all needed fields"
+    assert plan["reason"] == "the manifest has all needed fields"
     assert plan["estimatedRequests"] == 1
     assert cast("list[str]", plan["manifestFields"])[:4] == ["name", "email", "status", "tags"]
 

@@ -284,7 +284,7 @@ def test_get_raises_and_find_by_id_does_not(bench: Bench) -> None:
         lambda: customers.refresh(DocumentDict({"id": "a"})),
     ]
     for missing in reads:
-        with pytest.raises(NotFound, match="there is no Customer 'a'"):
+        with pytest.raises(NotFound, match="Customer 'a' does not exist"):
             missing()
 
 

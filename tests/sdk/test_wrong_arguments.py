@@ -244,7 +244,7 @@ WRONG: list[tuple[str, Callable[[Worm, Any], object], str]] = [
     ("space", lambda db, wrong: db.space(wrong), "must be text"),
     ("materialize", lambda db, wrong: db.materialize(wrong), "must be text"),
     ("snapshot", lambda db, wrong: db.model("Customer").restore_snapshot("a", wrong), "must be a time"),
-    ("batch_size", lambda db, wrong: next(db.model("Customer").find_batches(batch_size=wrong)), "from 1 on"),
+    ("batch_size", lambda db, wrong: next(db.model("Customer").find_batches(batch_size=wrong)), "of at least 1"),
 ]
 
 

@@ -76,7 +76,7 @@ def test_a_rejected_upload_tells_its_reason_and_what_counts_instead() -> None:
     path.run_capture()
     found = of(path, "a")
     assert (found.verdict, found.rejection) == (Verdict.REJECTED, "name: must be a string, not integer")
-    assert "the document of entry 1 still counts" in found.explanation
+    assert "the document of entry 1 is still the valid one" in found.explanation
     path.put("b", b"not json")
     assert of(path, "b").verdict is Verdict.REJECTED
     assert "history and table" in of(path, "b").explanation
@@ -90,7 +90,7 @@ def test_a_document_that_the_schema_has_outgrown_is_recorded_and_said_to_be_so()
     path.store.put(SCHEMA_KEY, load_schema(changed).to_json())
     found = of(path, "a")
     assert (found.verdict, found.next_step) == (Verdict.RECORDED, "patch the document so that it fits")
-    assert "does not fit today's schema: name: must be an integer, not string" in found.explanation
+    assert "does not fit the current schema: name: must be an integer, not string" in found.explanation
 
 
 def test_an_upload_that_is_too_large_is_rejected_without_reading_it() -> None:
@@ -173,9 +173,9 @@ UNMATCHED = {
     "org/customers//profile.json": ("Customer", "empty", None),
     "org/invoices/x7/data.json": ("Invoice", "must be a whole number", None),
     "org/settings/other.json": ("Settings", "has a single document", "org/settings/data.json"),
-    "ORG/Customers/jane/profile.json": ("Customer", "the nearest is Customer", "org/customers/jane/profile.json"),
-    "customers/jane/profile.json": ("Customer", "the nearest is Customer", "org/customers/jane/profile.json"),
-    "org/customer/jane/profile.json": ("Customer", "the nearest is Customer", "org/customers/jane/profile.json"),
+    "ORG/Customers/jane/profile.json": ("Customer", "the closest is Customer", "org/customers/jane/profile.json"),
+    "customers/jane/profile.json": ("Customer", "the closest is Customer", "org/customers/jane/profile.json"),
+    "org/customer/jane/profile.json": ("Customer", "the closest is Customer", "org/customers/jane/profile.json"),
     "photos/2026/01/cat.jpg": (None, "in the directory of a model", None),
 }
 
@@ -276,7 +276,8 @@ def test_uploads_that_nobody_will_see_are_listed_with_their_reasons_and_counted(
     found = unseen_uploads(session, "Customer")
     assert (found.count, [key for key, _ in found.first]) == (5, sorted(f"org/customers/{one}" for one in odd))
     assert dict(found.first)["org/customers/a/other.json"] == (
-        "documents of Customer are org/customers/<id>/profile.json: the file is named 'other.json', not 'profile.json'"
+        "documents of Customer are org/customers/<id>/profile.json: "
+        "the file is named 'other.json' instead of 'profile.json'"
     )
     assert unseen_uploads(session, "Settings").count == 1
     assert unseen_uploads(session, "Invoice").count == 0

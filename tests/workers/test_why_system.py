@@ -85,7 +85,7 @@ def test_an_older_entry_that_is_missing_stops_nothing() -> None:
     missing = why(path, entry(3))
     assert (missing.verdict, missing.object) == (Verdict.DAMAGED, None)
     assert "entry 3 of Customer 'a' is missing" in missing.explanation
-    assert "The history goes on after entry 5" in missing.explanation
+    assert "The history continues after entry 5" in missing.explanation
     assert "If it is lost permanently, leave it" in missing.next_step
     beside = why(path, entry(5))
     assert (beside.verdict, f"`worm why {entry(3)}`" in beside.next_step) == (Verdict.SYSTEM, True)
@@ -136,7 +136,7 @@ def test_what_is_not_an_entry_further_back_stops_nothing() -> None:
     path = grown()
     path.store.put(entry(3), b"garbage")
     found = why(path, entry(3))
-    assert (found.verdict, "goes on after entry 5" in found.explanation) == (Verdict.DAMAGED, True)
+    assert (found.verdict, "continues after entry 5" in found.explanation) == (Verdict.DAMAGED, True)
     assert "--set-aside" not in found.next_step
 
 
@@ -217,7 +217,7 @@ def test_an_archive_is_whole_or_damaged_and_says_whose_entries_it_has() -> None:
     asked = Session(room.store, schema=room.schema, clock=room.clock)
     (archive,) = [one.key for one in room.store.list(".oplog/") if "/.archive/" in one.key]
     found = explain_key(asked, archive)
-    assert (found.verdict, found.explanation.endswith("in one object. It is whole")) == (Verdict.SYSTEM, True)
+    assert (found.verdict, found.explanation.endswith("in one object. It is intact")) == (Verdict.SYSTEM, True)
     assert "is in the archive" in explain_key(asked, archive.split(".archive/")[0] + "0003.json").explanation
     room.store.put(archive, b"garbage")
     damaged = explain_key(asked, archive)
@@ -261,7 +261,7 @@ def test_a_snapshot_is_told_with_the_way_to_restore_it() -> None:
     path.store.delete(key)
     assert (why(path, key).verdict, why(path, key).next_step) == (
         Verdict.ABSENT,
-        "`worm snapshot list Customer a` shows all",
+        "`worm snapshot list Customer a` lists all",
     )
 
 
@@ -314,7 +314,7 @@ INDEX = "org/customers/.worm.index/status.json"
 @pytest.mark.parametrize("key", [MANIFEST, HEADS, INDEX])
 def test_a_file_of_a_table_is_healthy_missing_or_damaged(key: str) -> None:
     path = grown(2)
-    assert (why(path, key).verdict, "can be read" in why(path, key).explanation) == (Verdict.SYSTEM, True)
+    assert (why(path, key).verdict, "is readable" in why(path, key).explanation) == (Verdict.SYSTEM, True)
     path.store.put(key, b"garbage")
     damaged = why(path, key)
     assert (damaged.verdict, damaged.next_step) == (Verdict.DAMAGED, "`worm repair Customer` rebuilds it")
@@ -327,7 +327,7 @@ def test_a_manifest_of_another_schema_is_behind() -> None:
     path = grown(2)
     path.store.put(SCHEMA_KEY, load_schema(schema_of(manifest={"enabled": True, "extra": False})).to_json())
     found = why(path, MANIFEST)
-    assert (found.verdict, found.next_step) == (Verdict.BEHIND, "`worm table rebuild Customer` makes it now")
+    assert (found.verdict, found.next_step) == (Verdict.BEHIND, "`worm table rebuild Customer` rebuilds it now")
 
 
 def test_heads_name_what_is_damaged_and_what_they_lack() -> None:
@@ -372,7 +372,7 @@ def test_a_piece_of_a_table_is_named_or_replaced_or_damaged(kind: KeyKind) -> No
         "`worm repair Customer` rebuilds it",
     )
     path.store.delete(key)
-    assert "and it is not there" in why(path, key).explanation
+    assert "but it is missing" in why(path, key).explanation
 
 
 def test_tables_that_the_schema_does_not_keep_are_read_by_nothing() -> None:

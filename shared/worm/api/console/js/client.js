@@ -20,7 +20,7 @@ export function setToken(text) {
 
 const tabs = new BroadcastChannel("worm.token");
 
-/** A new tab asks the others of this origin for the token, once; whoever has one answers. Nothing else can listen. */
+/** A new tab asks the others of this origin for the token, once; a tab that has one answers. Nothing else can listen. */
 export function shareToken() {
   tabs.onmessage = ({ data }) => {
     if (data.asks && token.value) tabs.postMessage({ token: token.value });

@@ -59,7 +59,7 @@ function OnBranch({ name, branch, children }) {
       <a class="button primary" href=${here({ branch: null })}>Open it on main</a><//>`;
 }
 
-/** The question of whoever leaves something unsaved. */
+/** Asks before the user leaves unsaved changes. */
 function Leaving() {
   const leave = leaving.value;
   if (!leave) return null;

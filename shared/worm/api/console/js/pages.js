@@ -1,5 +1,5 @@
 // A long table by cursors. All cursors are kept, which is little; of the rows only those of the pages around the viewport.
-// The first page is small, so that it is there soon; whoever scrolls on gets larger ones.
+// The first page is small, so that it appears quickly; scrolling loads larger ones.
 
 const PAGES_KEPT = 8;
 export const FIRST_ROWS = 100;

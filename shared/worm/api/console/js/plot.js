@@ -1,4 +1,4 @@
-// uPlot, loaded when the first plot is shown, in the colours of the theme.
+// uPlot, loaded when the first plot is shown, in the colors of the theme.
 import { html, useEffect, useRef } from "./preact.js";
 
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();

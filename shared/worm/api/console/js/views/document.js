@@ -80,7 +80,7 @@ function useDraft(document) {
   return { draft, setDraft, reset, fail, tell: setTold, errors: new Map([...told, ...wrong]), isWrong: wrong.size > 0 };
 }
 
-/** What stands in the way of writing these values, or null. */
+/** Why these values cannot be written, or null. */
 function refused(values) {
   if (!values.some(isRounded)) return null;
   const detail = "It is part of what you changed, and would be stored with other digits.";
@@ -213,7 +213,7 @@ function Editor({ model, id, found: loaded }) {
     }`;
 }
 
-/** Whoever leaves unsaved changes is asked first: by the console, or by the browser where the tab is closed. */
+/** Asks before the user leaves unsaved changes: the console does, or the browser if the tab is closed. */
 function useUnsaved(isDirty) {
   useLayoutEffect(() => {
     if (!isDirty) return undefined;

@@ -55,7 +55,7 @@ function Findings({ findings }) {
 
 // Dead letters
 
-/** Whoever looks at messages hides them from others for a moment, the check-up too: look after it, and again. */
+/** Reading messages hides them from others for a moment, and so does the checkup: read them after it, and again. */
 async function readLetters(isExpected, signal) {
   for (let turn = 1; ; turn += 1) {
     const found = await get("/v1/rejected", {}, signal);
