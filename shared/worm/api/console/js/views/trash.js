@@ -77,7 +77,7 @@ function Deleted({ items, isCut, branch, reload }) {
           <td><time datetime=${one.deletedAt}>${time(one.deletedAt)}</time></td>
           <td>${one.deletedBy ?? html`<span class="muted">unknown</span>`}</td>
           <td class="wrap">${one.reason ?? html`<span class="muted">–</span>`}</td>
-          <td class="countdown">${one.expiresAt ? html`<${Badge} tone=${isSoon ? "warn" : ""}><time datetime=${one.expiresAt} title=${time(one.expiresAt)}>${countdown(one.expiresAt, now)}</time><//>` : "for ever"}</td>
+          <td class="countdown">${one.expiresAt ? html`<${Badge} tone=${isSoon ? "warn" : ""}><time datetime=${one.expiresAt} title=${time(one.expiresAt)}>${countdown(one.expiresAt, now)}</time><//>` : "forever"}</td>
           <td class="row-actions">
             ${may("write") ? html`<button type="button" class="small" onClick=${() => restore(one)} aria-label=${`Restore ${one.id}`}>Restore</button>` : null}
             ${may("admin") && !branch ? html`<button type="button" class="small danger-quiet" onClick=${() => setPurging(one)} aria-label=${`Purge ${one.id}`}>Purge</button>` : null}
