@@ -276,7 +276,7 @@ def test_a_forged_record_cannot_make_detach_remove_what_is_not_attachs(room: Roo
         (
             b'{"version": 1, "bucket": "elsewhere", "prefix": "data/", "events": "sqs", "queue": null, "added": []}',
             2,
-            "of another place: s3://elsewhere/data/",
+            "belongs to another location: s3://elsewhere/data/",
         ),
     ],
 )

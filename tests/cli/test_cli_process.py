@@ -138,7 +138,7 @@ def test_a_command_imports_its_own_module_only(tmp_path: Path) -> None:
 
 def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
     told = {name: one.help for name, one in COMMANDS.items() if isinstance(one, CommandLeaf)}
-    assert told == {name: str(COMMANDS[name].load(name).help).partition("\n\n")[0] for name in told}
+    assert told == {name: " ".join(str(COMMANDS[name].load(name).help).partition("\n\n")[0].split()) for name in told}
 
 
 def _commands(tree: Mapping[str, CommandLeaf | CommandGroup], path: str = "") -> Iterator[tuple[str, CommandLeaf]]:

@@ -129,7 +129,7 @@ def test_a_letter_is_shown_whole(worm: Command, filled: Deployed) -> None:
     assert whole["attributes"] == {"reason": "name: must be a string"}
     assert whole["body"] == created(ACME, bucket=filled.bucket)
     missed = worm("dlq", "show", "--id", "none-such")
-    assert re.fullmatch(r"none of \d+ dead letters fits\n", missed.stdout), "a typing mistake must not look like done"
+    assert re.fullmatch(r"none of \d+ dead letters matches\n", missed.stdout), "a typo must not look like done"
 
 
 def test_events_go_to_their_queue_and_their_letters_go_after_that(

@@ -175,7 +175,8 @@ def test_a_rejected_document_is_listed_but_is_no_difference(worm: Command, url: 
 def test_an_upload_that_nobody_will_see_is_a_warning(worm: Command, url: str, session: Worm) -> None:
     """Whoever uploaded it believes that it is stored as a document."""
     session.store.put("org/customers/new/profile.json", b'{"name": "New"}')
-    reason = "documents of Customer are org/customers/<id>/data.json: the file is named 'profile.json', not 'data.json'"
+    named = "the file is named 'profile.json' instead of 'data.json'"
+    reason = f"documents of Customer are org/customers/<id>/data.json: {named}"
     ended = worm("verify", "Customer", "--url", url)
     assert (ended.exit_code, ended.stderr) == (
         0,

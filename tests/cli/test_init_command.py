@@ -169,11 +169,11 @@ def test_a_place_with_another_schema_is_left_alone(worm: Command, place: Path, s
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["--url", "s3://"], "names no bucket"),
-        (["--url", "s3:/bucket"], "neither a url nor a path"),
+        (["--url", "s3://"], "does not name a bucket"),
+        (["--url", "s3:/bucket"], "neither a URL nor a path"),
         (["--url", "https://bucket.s3.amazonaws.com/crm"], "write s3://bucket/crm"),
         (["--url", "memory://x"], "ends with the program"),
-        (["--url", " "], "names no place"),
+        (["--url", " "], "is not a URL or a path"),
         (["--model", ""], "cannot be the name of a model"),
         (["--model", "2nd"], "a letter followed by letters, digits or _"),
         (["--model", "Kunde ö"], "a letter followed by letters, digits or _"),
@@ -194,7 +194,7 @@ def test_a_schema_may_have_a_name_that_python_uses(worm: Command, place: Path) -
     assert worm("init", "--format", "json", "--model", "class").exit_code == 0
     written = json.loads((place / "schema.json").read_text())
     assert written["$schema"].startswith("https://")
-    assert worm("push", "schema.json").stdout.splitlines()[0].endswith("has this schema already")
+    assert worm("push", "schema.json").stdout.splitlines()[0].endswith("already has this schema")
 
 
 def test_a_bucket_gets_no_example_data_unless_asked(worm: Command, place: Path) -> None:

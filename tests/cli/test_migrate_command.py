@@ -17,11 +17,11 @@ def test_rules_are_shown_in_a_dry_run_and_applied_without_one(worm: Command, url
     assert (dry.exit_code, dry.stderr) == (0, "")
     lines = dry.stdout.splitlines()
     assert lines[0] == "kobe: -status inactive, +state inactive, +seats 1"
-    assert lines[1:] == ["looked at 1 document: 1 would change, 0 fit already, 0 failed", "nothing was changed"]
+    assert lines[1:] == ["looked at 1 document: 1 would change, 0 already fit, 0 failed", "nothing was changed"]
     done = worm("migrate", "Customer", *rules, "--url", url, "--actor", "user:bob")
     assert done.exit_code == 1
     assert done.stdout == (
-        "looked at 3 documents: 2 changed, 0 fit already, 1 failed\n"
+        "looked at 3 documents: 2 changed, 0 already fit, 1 failed\n"
         "failed  acme: score: 10.5 cannot be converted to integer\n"
     )
     found = connect(url).model("Customer").get("kobe")

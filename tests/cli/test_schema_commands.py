@@ -132,4 +132,4 @@ def test_a_schema_that_names_its_json_schema_is_pushed_and_compared(
     keyed = place / "keyed.json"
     keyed.write_text(json.dumps({"$schema": "./schema.schema.json", **SCHEMA}))
     assert worm("push", str(keyed), "--url", url, "--dry-run").stdout == "nothing would change\n"
-    assert worm("push", str(keyed), "--url", url).stdout.endswith("has this schema already\n")
+    assert worm("push", str(keyed), "--url", url).stdout.endswith("already has this schema\n")

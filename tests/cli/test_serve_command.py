@@ -49,7 +49,7 @@ def served(*arguments: str, **variables: str) -> Iterator[tuple[subprocess.Popen
     try:
         assert process.stdout is not None
         lines = [process.stdout.readline().rstrip("\n") for _ in range(3)]
-        assert lines[-1] == "Ctrl-C ends it", process.communicate()
+        assert lines[-1] == "stop it with Ctrl-C", process.communicate()
         yield process, lines
     finally:
         if process.poll() is None:

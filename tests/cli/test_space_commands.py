@@ -245,7 +245,7 @@ def test_what_does_not_write_documents_makes_no_space(run: Run, arguments: tuple
     for _ in range(2):
         ended = run(*arguments)
         assert ended.exit_code == NotFound.exit_code
-        assert "there is no space 'main'" in ended.stderr
+        assert "the space 'main' does not exist" in ended.stderr
 
 
 def test_a_store_that_keeps_no_conditions_is_not_written(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,7 +303,7 @@ def test_a_replica_is_pulled_and_brought_up_to_date(run: Run, tmp_path: Path) ->
 def test_a_pull_of_nothing_leaves_no_file(run: Run, tmp_path: Path) -> None:
     ended = run("pull", "main", str(tmp_path / "local.sqlite"))
     assert ended.exit_code == NotFound.exit_code
-    assert "there is no space 'main'" in ended.stderr
+    assert "the space 'main' does not exist" in ended.stderr
     assert run("pull", "main", str(tmp_path / "local.db")).exit_code == Invalid.exit_code
     assert list(tmp_path.iterdir()) == []
 

@@ -305,7 +305,7 @@ def test_an_undeclared_field_is_noted_and_still_looked_for(worm: Command, url: s
                 'status=active,amount>100,name="Acme, Inc."; =~ matches a pattern: name=~/^acme/i)'
             ),
         ),
-        (["--filter", "vip=yes"], "--filter: 'vip' is boolean; write true, false or null, not 'yes'"),
+        (["--filter", "vip=yes"], "--filter: 'vip' is a boolean; write true, false or null, not 'yes'"),
         (["--sort", "name:up"], "--sort 'name:up' is not valid (write field, -field, field:asc or field:desc)"),
         (["--select", "name,,score"], "--select 'name,,score' contains an empty name"),
         (["--cursor", "nonsense"], None),

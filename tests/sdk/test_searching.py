@@ -287,7 +287,7 @@ def test_wrong_questions_are_invalid(desk: Desk) -> None:
         history(model="Nothing")
     with pytest.raises(Invalid, match="actor: must be text"):
         history(actor=7)  # type: ignore[arg-type]  # wrong on purpose
-    with pytest.raises(Invalid, match="metadata: takes an object"):
+    with pytest.raises(Invalid, match="metadata: must be an object"):
         history(metadata=["job"])  # type: ignore[arg-type]  # wrong on purpose
     assert history() == HistoryRows()
 

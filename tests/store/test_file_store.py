@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.forked import FORK, in_forked_child
-from worm.errors import Denied, Invalid, WormError
+from worm.errors import Denied, Invalid, Unavailable, WormError
 from worm.store.base import Lost, Object, Won, acceptable, content_etag
 from worm.store.file import CONTROL, FileStore
 
@@ -433,3 +433,10 @@ def test_a_lock_that_may_not_be_made_is_denied(tmp_path: Path, monkeypatch: pyte
     for write in (lambda: store.put("a", b"1"), lambda: store.put_if_absent("a", b"1"), lambda: store.delete("a")):
         with pytest.raises(Denied, match="no writing"):
             write()
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc")
+def test_a_directory_that_cannot_be_made_is_an_error_that_says_so() -> None:
+    """It went on trying until Python had no stack left."""
+    with pytest.raises(Unavailable, match="No such file or directory"):
+        FileStore(Path("/proc/no-such-store")).put("a", b"1")

@@ -332,3 +332,12 @@ def test_durability_is_for_directories_and_is_said_or_set(tmp_path: Path, monkey
         open_store(tmp_path / "data")
     with pytest.raises(Invalid, match="only applies to a directory"):
         worm.connect("memory://x", schema={"models": {}}, durability="power")
+
+
+def test_a_working_directory_that_is_gone_is_invalid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(Invalid, match="the working directory no longer exists"):
+        open_store("./data")

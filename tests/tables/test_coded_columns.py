@@ -118,7 +118,7 @@ def test_ids_that_are_stored_by_values_are_told() -> None:
     part = Manifest("M", {f"r{at:03d}": {} for at in range(200)})
     with patch.object(column_format, "CODED_SHARE", 1):
         body = encode_columns(part, OF)
-    with pytest.raises(Corrupt, match="ids"):
+    with pytest.raises(Corrupt, match="one id for each row"):
         opened(part, body)
 
 
@@ -126,11 +126,11 @@ CODED_LIES = {
     b'["a"]\0\1': "code",
     b'["a","b"]\0': "code",
     b'["a","b"]\0\1\0': "code",
-    b'["a",0.5]\0\1': "no code",
-    b'["a",[]]\0\1': "no code",
-    b"[true,1]\0\1": "no code",
+    b'["a",0.5]\0\1': "without a code",
+    b'["a",[]]\0\1': "without a code",
+    b"[true,1]\0\1": "without a code",
     b'{"a":1}\0\0': "array",
-    dumps(list(map(str, range(257)))) + b"\0\0": "no code",
+    dumps(list(map(str, range(257)))) + b"\0\0": "without a code",
 }
 
 

@@ -172,7 +172,7 @@ def test_a_file_with_the_content_of_another_is_damaged() -> None:
     table = path.table
     assert table.manifest.read() is None
     assert table.manifest.damage is not None
-    assert "not what its name says" in table.manifest.damage.message
+    assert "does not match its name" in table.manifest.damage.message
 
 
 def test_a_stub_does_not_go_back_to_an_older_revision() -> None:

@@ -200,7 +200,7 @@ def test_without_time_all_messages_of_the_log_come_again() -> None:
     bench = committed()
     outcome = bench.apply(left=_times(100.0, 100.0, *[FLUSH_SECONDS] * 20))
     assert sorted(outcome.failed) == [f"m{number}" for number in range(len(bench.segments()))]
-    assert all("no time" in str(error) for error in outcome.failed.values())
+    assert all("time ran out" in str(error) for error in outcome.failed.values())
     assert bench.stored("Account", "b") is None
     assert bench.apply().failed == {}
     check(bench)

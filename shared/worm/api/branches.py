@@ -2,7 +2,7 @@
 
 Modules for branches are imported by the first call that needs them, so that a function starts faster.
 
-A separate module, because it has the endpoints of one noun; `app.py` only lists such modules.
+It is a separate module because it has the endpoints of one noun; `app.py` only lists such modules.
 """
 
 from __future__ import annotations

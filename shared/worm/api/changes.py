@@ -4,7 +4,7 @@ A stream ends by itself after some minutes, and when a new schema is pushed. The
 position in `Last-Event-ID`, as it does when the connection breaks; nothing gets lost. In a batch of events only the
 last one has the cursor as its id: if a connection breaks before that, the batch is sent again.
 
-A separate module, because it has the endpoints of one noun; `app.py` only lists such modules.
+It is a separate module because it has the endpoints of one noun; `app.py` only lists such modules.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Only the caller's own condition protects a write: `PUT` needs one, `PATCH` and `DELETE` may have one. Without one, a
 change applies to the current document and loses no other change; a replacement could overwrite anything.
 
-A separate module, because it has the endpoints of one noun; `app.py` only lists such modules.
+It is a separate module because it has the endpoints of one noun; `app.py` only lists such modules.
 """
 
 from __future__ import annotations

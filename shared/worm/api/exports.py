@@ -4,7 +4,7 @@ Rows are read in batches and streamed. CSV, Parquet and Arrow name all columns a
 some, rows go to a temporary file until all are read. A function returns everything at once, so it refuses larger
 results.
 
-A separate module, because it has the endpoints of one noun; `app.py` only lists such modules.
+It is a separate module because it has the endpoints of one noun; `app.py` only lists such modules.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Modules that only these endpoints need are imported when they are called, so that a function starts faster. The AWS
 resources around the bucket are known if `WORM_STACK` names the stack, or `WORM_DLQ_URL` a dead-letter queue.
 
-A separate module, because it has the endpoints of one noun; `app.py` only lists such modules.
+It is a separate module because it has the endpoints of one noun; `app.py` only lists such modules.
 """
 
 from __future__ import annotations

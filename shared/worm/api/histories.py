@@ -1,6 +1,6 @@
 """The past by HTTP: entries of a document or of all, earlier states, differences, and going back.
 
-A separate module, because it has the endpoints of one noun; `app.py` only lists such modules.
+It is a separate module because it has the endpoints of one noun; `app.py` only lists such modules.
 """
 
 from __future__ import annotations

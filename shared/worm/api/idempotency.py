@@ -8,7 +8,7 @@ its outcome is unknown, and the answer says so.
 An answer that decided nothing (the store is unreachable) is not kept: the caller can try again with the same key.
 Records are valid for 24 hours. After that a lifecycle rule of the bucket, or `worm prune`, removes them.
 
-A separate module, because endpoints do not know about it.
+It is a separate module because endpoints do not know about it.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 It matches the checks of `schema/fields.py`, with one exception: for JSON Schema, 1.0 is an integer. What JSON Schema
 cannot express is in `x-worm-type` (`datetime`, `ref`) and `x-worm-ref` (the referenced model).
 
-A separate module, because it knows nothing about HTTP.
+It is a separate module because it knows nothing about HTTP.
 """
 
 from __future__ import annotations

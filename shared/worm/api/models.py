@@ -1,6 +1,6 @@
 """The API itself, and the models of the schema with their tables.
 
-A separate module, because it has the endpoints of one noun; `app.py` only lists such modules.
+It is a separate module because it has the endpoints of one noun; `app.py` only lists such modules.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The OpenAPI 3.1 description, generated from the table of routes: what is not in a route is not in the API.
 
-A separate module, because only callers of `/openapi.json` need it.
+It is a separate module because only callers of `/openapi.json` need it.
 """
 
 from __future__ import annotations

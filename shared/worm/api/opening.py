@@ -2,7 +2,7 @@
 
 Writes leave history and tables to the workers of the same stack.
 
-A separate module, because `worm serve` opens its session in a different way.
+It is a separate module because `worm serve` opens its session in a different way.
 """
 
 from __future__ import annotations

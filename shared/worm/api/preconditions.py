@@ -2,7 +2,7 @@
 
 An ETag is the version of a document in quotes. A version that this library did not issue matches nothing.
 
-A separate module, because several nouns have versions.
+It is a separate module because several nouns have versions.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ as in `worm table query --filter`: `filter=status=active&filter=amount>100`.
 A query that would take too many requests is refused with its plan, unless the caller passes `allowScan`. A page has at
 most 1,000 rows and about 4 MB; `cursor` continues after it.
 
-A separate module, because it has the endpoints of one noun; `app.py` only lists such modules.
+It is a separate module because it has the endpoints of one noun; `app.py` only lists such modules.
 """
 
 from __future__ import annotations

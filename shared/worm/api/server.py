@@ -7,7 +7,7 @@ foreign page (`Origin`). The API identifies the caller by the token.
 
 Each connection has a thread; beyond `connections_max` a client gets 503.
 
-A separate module, because it can serve any handler of events, with or without a session.
+It is a separate module because it can serve any handler of events, with or without a session.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A warm process lives for hours, and somebody may push a new schema in the meanti
 checks for one with a conditional GET. If it changed, a session with the new schema replaces the old one, which is
 closed when its last call has ended. A call with a streamed answer ends with the last piece.
 
-A separate module, because it knows nothing about HTTP.
+It is a separate module because it knows nothing about HTTP.
 """
 
 from __future__ import annotations

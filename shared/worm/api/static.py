@@ -5,7 +5,7 @@ Nothing that a caller sends becomes a path on the disk.
 
 The files contain nothing of any bucket, so they need no credentials. The requests of the page need a token.
 
-A separate module, because it is about the package, not about a store.
+It is a separate module because it is about the package, not about a store.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 An operation may name the version that the caller read. If the document has changed, nothing is written.
 
-A separate module, because it has the endpoints of one noun; `app.py` only lists such modules.
+It is a separate module because it has the endpoints of one noun; `app.py` only lists such modules.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Trash by HTTP: list, restore and purge deleted documents.
 
-A separate module, because it has the endpoints of one noun; `app.py` only lists such modules.
+It is a separate module because it has the endpoints of one noun; `app.py` only lists such modules.
 """
 
 from __future__ import annotations

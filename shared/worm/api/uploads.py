@@ -4,7 +4,7 @@ The URL is for one object under one condition. Its signature covers the conditio
 uploads and why. So a leaked URL cannot overwrite anything else, and cannot be used twice: the condition no longer
 holds. Nothing is checked before the upload. Capture records it like any upload, or rejects it if it breaks the schema.
 
-A separate module, because it has the endpoints of one noun; `app.py` only lists such modules.
+It is a separate module because it has the endpoints of one noun; `app.py` only lists such modules.
 """
 
 from __future__ import annotations

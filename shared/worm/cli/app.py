@@ -5,7 +5,7 @@ rare errors, a second line links to the page that explains them. A mistake in th
 failure to write output 1, an interrupt 130. If the reader closes the pipe (`| head`), the exit code is 0. Only a bug in
 this program shows a traceback.
 
-A separate module, because `main`, which the console script calls, answers signals while this one is loaded.
+It is a separate module because `main`, which the console script calls, answers signals while this one is loaded.
 """
 
 from __future__ import annotations

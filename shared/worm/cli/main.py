@@ -10,7 +10,7 @@ module is loaded, some hundredths of a second after the start, the interpreter h
 
 A signal that the caller ignores (`nohup`, a job in the background) stays ignored.
 
-A separate module, because it must be loaded before everything that is slow to load.
+It is a separate module because it must be loaded before everything that is slow to load.
 """
 
 from __future__ import annotations

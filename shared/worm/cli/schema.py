@@ -1,7 +1,7 @@
 """`worm push`, `worm import`, `worm relayout`: push a schema file, infer a schema from documents, and move oplog,
 snapshots and trash to another layout.
 
-A separate module, because its commands belong to no group; `worm attach` shows a push in the same way.
+It is a separate module because its commands belong to no group; `worm attach` shows a push in the same way.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Metrics of CloudWatch: what queues, functions and workers report, a whole day in one request.
 
-A separate module, because the names of metrics and dimensions are a contract with the template and the workers.
+It is a separate module because the names of metrics and dimensions are a contract with the template and the workers.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def dev(
         typer.Option("--host", metavar="ADDRESS", help="Listen on this address, for containers; default: 127.0.0.1."),
     ] = None,
 ) -> None:
-    """Run the deployed wiring on this machine: bucket, queues, functions and schedules of template.yaml.
+    """Run the deployed stack on this machine: bucket, queues, functions and schedules of template.yaml.
 
     Press Ctrl-C to stop. Nothing is kept.
     """

@@ -20,7 +20,7 @@ have equal bytes. The new log is written beside the old one and synced. It is re
 counted, folded and compared with the state; only then is it renamed over the old one. Until then, the old one does not
 change, and the next open removes the remains of an unfinished attempt.
 
-A module of its own because programs use the store without the tools of `worm log`.
+It is a separate module because programs use the store without the tools of `worm log`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ root that names it; for a claim, the document that holds it. Nothing else is lis
 *What stops a history*: the object because of which the newest entry of a document is unknown or unreadable. Any other
 missing or damaged object in an oplog does not stop the history.
 
-A separate module, because uploads (`why.py`) and internal objects are explained from different facts.
+It is a separate module because uploads (`why.py`) and internal objects are explained from different facts.
 """
 
 from __future__ import annotations

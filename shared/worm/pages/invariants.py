@@ -4,7 +4,7 @@ swap, there are no branches at all.
 
 A branch is identified by its id: a reset may give its name to another line of history.
 
-A module of its own because the rules are plain predicates over two roots, which can be read and tested without the
+It is a separate module because the rules are plain predicates over two roots, which can be read and tested without the
 swap.
 """
 

@@ -4,7 +4,7 @@ The file is a tar archive of the database's objects, the root last. The root is 
 exists for `gc_min_age_seconds`, and the log continues after it. The lease is not included: a process that opens the
 copy takes a new epoch. In a copy, commits after the last flush have the time at which it was unpacked.
 
-A module of its own because `worm pack` is for directories, whose log is a file; a database consists of objects in
+It is a separate module because `worm pack` is for directories, whose log is a file; a database consists of objects in
 any store.
 """
 

@@ -4,7 +4,7 @@
 before documents or table files are read. Requests that were needed to decide (roots, indexes, a listing of ids) have
 been made by then.
 
-A separate module, because callers set the limit and readers enforce it.
+It is a separate module because callers set the limit and readers enforce it.
 """
 
 from __future__ import annotations

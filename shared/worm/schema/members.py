@@ -3,8 +3,8 @@
 A definition is a class with a reader for each member. `read` parses JSON and lists every mistake with its path; an
 undeclared member is a mistake too. Values are immutable; nothing is converted silently.
 
-A separate module, because it knows no member of the format. It does not use a model library: every command and every
-worker starts by reading a schema, and importing pydantic takes longer than all the rest.
+It is a separate module because it knows no member of the format. It does not use a model library: every command and
+every worker starts by reading a schema, and importing pydantic takes longer than all the rest.
 """
 
 from __future__ import annotations

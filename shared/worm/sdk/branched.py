@@ -3,7 +3,7 @@
 A branch has no objects of its own: no tables, snapshots or trash. The verbs for these raise an error that says so. A
 deleted document is restored from the log.
 
-A separate module, because only a session on a branch needs it, and because `Model` must not know of branches.
+It is a separate module because only a session on a branch needs it, and because `Model` must not know of branches.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ saved one by one; documents that share a value in order, so the first one that c
 
 If the store fails a whole unit, the rest is not tried.
 
-A separate module, because it is one group of verbs; `Model` (`model.py`) combines seven such groups.
+It is a separate module because it is one group of verbs; `Model` (`model.py`) combines seven such groups.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ If another writer was faster, it tries again. No change gets lost, and the calle
 
 With `if_version` a change applies to that version only: a write in between is then a `Conflict`.
 
-A separate module, because it is one group of verbs; `Model` (`model.py`) combines seven such groups.
+It is a separate module because it is one group of verbs; `Model` (`model.py`) combines seven such groups.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ and an alias. Objects with declared properties become separate classes, which ke
 may be null, so its type includes `| None`. What a type cannot express (an enum of floats, a default of a required
 field) goes into `json_schema_extra`, which `schema_of` reads.
 
-A separate module, because only `worm schema types` writes source; a program that has its classes never loads it.
+It is a separate module because only `worm schema types` writes source; a program that has its classes never loads it.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ History contains what is recorded. With `maintenance="inline"` every write of th
 Snapshots are full copies of a document, taken on demand. The periodic copies of the schema (`snapshots.every`) are
 taken when entries are recorded, inline or by the workers.
 
-A separate module, because it is one group of verbs; `Model` (`model.py`) combines seven such groups.
+It is a separate module because it is one group of verbs; `Model` (`model.py`) combines seven such groups.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ that the table lacks for some seconds is confirmed by the next query (`confirm`)
 newer document takes its place. After `OWN_SECONDS` the table is trusted in any case. Above `OWN_MAX` the oldest writes
 are dropped first; a query may then show what the table has of them.
 
-A separate module, because it has no verbs, and queries see only its protocol.
+It is a separate module because it has no verbs, and queries see only its protocol.
 """
 
 from __future__ import annotations

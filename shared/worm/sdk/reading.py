@@ -4,7 +4,7 @@
 references. Every distinct target is read once, all at the same time; a missing target is None, in an array too. It goes
 one level deep.
 
-A separate module, because it is one group of verbs; `Model` (`model.py`) combines seven such groups.
+It is a separate module because it is one group of verbs; `Model` (`model.py`) combines seven such groups.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The table of a model: its state, and rebuilding it.
 
-A separate module, because it is one group of verbs; `Model` (`model.py`) combines seven such groups.
+It is a separate module because it is one group of verbs; `Model` (`model.py`) combines seven such groups.
 """
 
 from __future__ import annotations

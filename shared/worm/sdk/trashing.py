@@ -3,7 +3,7 @@
 The tombstone decides: restoring and purging are transitions of it by compare-and-swap (see `collections/trash.py`), so
 that of a concurrent restore and purge exactly one happens.
 
-A separate module, because it is one group of verbs; `Model` (`model.py`) combines seven such groups.
+It is a separate module because it is one group of verbs; `Model` (`model.py`) combines seven such groups.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Maintenance as methods of a session. They do the same as the commands of these names, with the same results.
 
-A separate module, because it needs no model: every method works on the session itself. Each method imports what it
+It is a separate module because it needs no model: every method works on the session itself. Each method imports what it
 needs, because most programs call none of them.
 """
 

@@ -3,7 +3,7 @@
 `save` is conditional on the version that the document came from; a new document must not exist yet. `replace` and
 `upsert` replace whatever is stored now.
 
-A separate module, because it is one group of verbs; `Model` (`model.py`) combines seven such groups.
+It is a separate module because it is one group of verbs; `Model` (`model.py`) combines seven such groups.
 """
 
 from __future__ import annotations

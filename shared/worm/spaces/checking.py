@@ -5,7 +5,7 @@ every branch must match them, and so must heads, snapshots, branches and the nam
 hashed. The backend itself checks the store below. Nothing is changed, and writers may continue: everything is as of the
 newest commit at the start.
 
-A module of its own because it reads everything, which nothing else in this room may do.
+It is a separate module because it reads everything, which nothing else in this room may do.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Plain transactions on a backend that many processes share: handed to the current writer, or decided in a turn.
 
-A module of its own because it combines the decision (`transacting.py`) with the handover (`requests.py`), which do
+It is a separate module because it combines the decision (`transacting.py`) with the handover (`requests.py`), which do
 not know each other.
 """
 

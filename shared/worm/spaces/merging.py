@@ -9,7 +9,7 @@ A merge that is too large for one commit has several, its *chunks*, under one me
 the last one says that everything is merged up to commit `at`. If the last one never comes, the next merge continues
 where the chunks end: their records say how far the branch was read for each document.
 
-A module of its own because creating, ending and comparing branches (branches.py) does not involve merge records.
+It is a separate module because creating, ending and comparing branches (branches.py) does not involve merge records.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ at its next commit, of which nothing is written. If another process is the write
 checked: another process may have written what is missing. Reads outside of a turn check the log first, too, so they see
 every commit that was acknowledged before.
 
-A module of its own because the URL selects the backend, and only that backend is imported.
+It is a separate module because the URL selects the backend, and only that backend is imported.
 """
 
 from __future__ import annotations

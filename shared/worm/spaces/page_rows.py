@@ -3,7 +3,7 @@
 `pages/space_record.py` says which pages there are, and how they follow from the one log record of a commit. Reads for
 many entities are combined: `_run` runs their searches side by side.
 
-A module of its own because it only reads and searches pages; the backend decides about turns.
+It is a separate module because it only reads and searches pages; the backend decides about turns.
 """
 
 from __future__ import annotations

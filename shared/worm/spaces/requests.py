@@ -15,7 +15,7 @@ Correctness depends neither on clocks nor on these objects:
   commits are found by their names. Until then, the outcome is unknown, and no caller learns that nothing was written.
 Everything else (who is alive, how long to wait) only affects the cost.
 
-A module of its own because it knows nothing about rows: `page_backend.py` says who the writer is, and what to
+It is a separate module because it knows nothing about rows: `page_backend.py` says who the writer is, and what to
 decide.
 """
 

@@ -4,7 +4,7 @@
 (`rows.py`). CROSS JOIN keeps SQLite from scanning a whole branch for a few ids: the ids come first, and each is looked
 up.
 
-A module of its own because the tables are the format of a database file.
+It is a separate module because the tables are the format of a database file.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ Invariants
   is acknowledged (decision 0027). If the move fails, the log aborts the change.
 - A failed fsync raises `CommitStateUnknown`. The store then refuses to write until it is opened again.
 
-A module of its own because the URL selects the store, and only that store is imported.
+It is a separate module because the URL selects the store, and only that store is imported.
 """
 
 from __future__ import annotations

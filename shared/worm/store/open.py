@@ -160,7 +160,10 @@ def _open_file(path: Path, clock: Clock | None, ids: Ids | None, durability: Dur
                 raise Invalid(f"{one} is a file, not a directory", hint="name a directory; worm creates it if needed")
             break
     chosen = cast(Durability, durability or os.environ.get("WORM_DURABILITY") or "power")
-    return FileStore(path, clock=clock, ids=ids, durability=chosen)
+    try:
+        return FileStore(path, clock=clock, ids=ids, durability=chosen)
+    except FileNotFoundError as error:  # only the working directory is asked for
+        raise Invalid("the working directory no longer exists", hint="change to another directory") from error
 
 
 def _file_path(url: str) -> Path:

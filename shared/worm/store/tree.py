@@ -12,7 +12,7 @@ Invariants
 - No path leads out of the directory through a symbolic link. A folder whose path has no link is remembered by its
   inode: while its path leads to the same folder, the path is not checked again.
 
-A module of its own because reading files, and restoring them after a power cut, does not involve the store's
+It is a separate module because reading files, and restoring them after a power cut, does not involve the store's
 conditions.
 """
 
@@ -713,8 +713,9 @@ def _unlink(path: str) -> None:
         os.unlink(path)
 
 
-def _make_folders(folder: str) -> list[str]:
-    """Create the folder and its parents. Returns the created ones, outermost first."""
+def _make_folders(folder: str, tries: int = 50) -> list[str]:
+    """Create the folder and its parents. Returns the created ones, outermost first. Another process may remove an empty
+    parent in between, so it tries again; but a file system such as /proc never lets it succeed."""
     try:
         os.mkdir(folder)
     except FileExistsError:
@@ -722,7 +723,9 @@ def _make_folders(folder: str) -> list[str]:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder) from None
         return []
     except FileNotFoundError:
-        return [*_make_folders(os.path.dirname(folder)), *_make_folders(folder)]
+        if tries == 0:
+            raise
+        return [*_make_folders(os.path.dirname(folder), tries - 1), *_make_folders(folder, tries - 1)]
     return [folder]
 
 

@@ -24,7 +24,7 @@ Invariants
 - A failed fsync is never retried as if it could still succeed: the instance stops writing, and the next one rewrites
   the files from the segments.
 
-A module of its own because the log knows nothing about documents, folders and conditions.
+It is a separate module because the log knows nothing about documents, folders and conditions.
 """
 
 from __future__ import annotations
