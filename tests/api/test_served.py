@@ -160,6 +160,7 @@ def _malformed(rng: random.Random) -> bytes:
     return bytes(data)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_a_thousand_malformed_requests_give_no_traceback_and_no_500(
     local: LocalApi, caplog: pytest.LogCaptureFixture

@@ -42,6 +42,7 @@ def shown(worm: Command, place: str, *arguments: str) -> list[dict[str, object]]
     return found
 
 
+@pytest.mark.slow
 def test_a_document_is_changed_on_a_branch_compared_and_merged(worm: Command, place: str) -> None:
     on = ("--branch", "draft", "--url", place)
     assert worm("put", "Customer", *on, "--actor", "ann", stdin='{"id": "b", "name": "Bob"}').exit_code == 0
@@ -68,6 +69,7 @@ def test_a_document_is_changed_on_a_branch_compared_and_merged(worm: Command, pl
     assert worm("verify", "--url", place).exit_code == 0
 
 
+@pytest.mark.slow
 def test_what_both_changed_ends_in_a_conflict_unless_a_policy_decides(worm: Command, place: str) -> None:
     assert worm("put", "Customer", "--url", place, stdin='{"id": "a", "name": "Ann", "score": 2}').exit_code == 0
     on = ("--branch", "draft", "--url", place)
@@ -96,6 +98,7 @@ def test_branches_are_listed_ended_and_brought_back(worm: Command, place: str) -
     )
 
 
+@pytest.mark.slow
 def test_a_document_deleted_on_a_branch_comes_back(worm: Command, place: str) -> None:
     on = ("--branch", "draft", "--url", place)
     assert worm("rm", "Customer", "a", *on).exit_code == 0

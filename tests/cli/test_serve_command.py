@@ -74,6 +74,7 @@ def asked(
         client.close()
 
 
+@pytest.mark.slow
 def test_it_prints_where_it_is_and_answers_whoever_has_the_token(session: Worm, url: str) -> None:
     with served("--url", url, WORM_ACTOR="user:bob") as (process, lines):
         where = re.fullmatch(rf"serving {re.escape(url)} at (http://127\.0\.0\.1:\d+)/v1", lines[0])
@@ -91,12 +92,14 @@ def test_it_prints_where_it_is_and_answers_whoever_has_the_token(session: Worm, 
         assert process.communicate()[1] == "stopping\n"
 
 
+@pytest.mark.slow
 def test_sigterm_ends_it_as_well(session: Worm, url: str) -> None:
     with served("--url", url) as (process, _):
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=10) == 0
 
 
+@pytest.mark.slow
 def test_a_token_can_be_chosen_and_writes_be_refused(session: Worm, url: str) -> None:
     with served("--read-only", WORM_URL=url, WORM_TOKEN="chosen-by-me") as (_, lines):
         assert lines[0].startswith(f"serving {url} (read-only) at http://127.0.0.1:")

@@ -34,6 +34,7 @@ def test_clocks_that_jump_by_years_lose_nothing_and_damage_nothing(seed: int) ->
     assert life.calls.total() >= CALLS
 
 
+@pytest.mark.slow
 def test_some_lives_restore_what_they_deleted() -> None:
     """Else they would say nothing of restores. In a single life, chance may have everything purged first."""
     lives = [Life(seed) for seed in range(2, 5)]

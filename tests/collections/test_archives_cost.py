@@ -108,6 +108,7 @@ def test_models_without_archives_never_list_for_them() -> None:
         assert by_time["total"] <= 12
 
 
+@pytest.mark.slow
 def test_an_archive_takes_the_place_of_its_entries_and_their_marks() -> None:
     room = Room(every=10)
     room.history(200)

@@ -34,6 +34,7 @@ def _started(folder: Path, tries: int = 10) -> tuple[Aws, int]:
     raise AssertionError("no port stays free")
 
 
+@pytest.mark.slow
 def test_it_listens_on_the_port_that_is_asked_for(tmp_path: Path) -> None:
     aws, port = _started(tmp_path)
     try:
@@ -43,6 +44,7 @@ def test_it_listens_on_the_port_that_is_asked_for(tmp_path: Path) -> None:
         aws.stop()
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken_is_said_to_be(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -51,6 +53,7 @@ def test_a_port_that_is_taken_is_said_to_be(tmp_path: Path) -> None:
     assert refused.value.hint == "stop the process that listens there, or choose another --port"
 
 
+@pytest.mark.slow
 def test_an_address_that_this_machine_does_not_have_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match=r"nothing can listen on 192\.0\.2\.1, port 0: "):
         start_moto(tmp_path, "us-east-1", host="192.0.2.1")

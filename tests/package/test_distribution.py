@@ -56,7 +56,7 @@ def test_the_sdist_has_what_it_takes_to_build_and_no_tests(built: Built) -> None
 def test_the_metadata_says_who_where_and_for_which_python(built: Built) -> None:
     said = built.metadata()
     assert (said["Name"], said["Version"], said["Requires-Python"]) == ("s3worm", VERSION, ">=3.11")
-    assert (said["Author"], said["License-Expression"]) == ("The S3WORM authors", "MIT")
+    assert (said["Author"], said["License-Expression"]) == ("The S3WORM authors", "MIT AND Apache-2.0")
     assert {one.partition(", ")[0] for one in _all(said, "Project-URL")} == {
         "Homepage", "Documentation", "Changelog", "Issues",
     }  # fmt: skip

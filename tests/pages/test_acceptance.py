@@ -95,6 +95,7 @@ def test_3_a_read_gives_the_version_at_or_before_its_lsn_across_memory_deltas_an
         assert db.get_pages(PAGES, lsn) == oracle.state("main", lsn, PAGES)
 
 
+@pytest.mark.slow
 def test_4_flush_compaction_and_collection_bring_the_number_of_layers_down_and_keep_the_window_and_branches() -> None:
     room = Room(pitr_window_seconds=60, compaction_cadence_layers=4, delta_layer_target_bytes=1 << 16)
     oracle, db = Oracle.empty(), room.db()

@@ -28,6 +28,7 @@ def witnessed(room: Room) -> None:
     PageWitness(room.memory, DB).check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work", ["flush", "apply", "compact"])
 def test_f18_a_crash_at_every_write_leaves_reads_as_they_were(work: str) -> None:
     """Every write of a flush, an application of the log or a compaction is the last one of its process once."""
@@ -76,6 +77,7 @@ def test_f19_a_span_that_is_flushed_by_two_has_two_names_and_is_named_once() -> 
     witnessed(room)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["/delta/", "/image/", "d/manifest.json"])
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_f20_a_flush_in_the_midst_of_a_compaction_is_kept(part: str, moment: str) -> None:

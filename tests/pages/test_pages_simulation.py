@@ -42,6 +42,7 @@ def test_one_seed() -> None:
     print(simulate(int(os.environ["WORM_SEED"])).record.done)
 
 
+@pytest.mark.slow
 def test_a_few_seeds() -> None:
     for seed in range(4):  # with and without faults, layers whole and by pieces
         simulate(seed)

@@ -43,6 +43,7 @@ def test_nothing_is_wrong_where_nothing_was_done(room: Room) -> None:
     assert {layer.level for name in (MAIN, "side") for layer in room.layers(name)} == {0, 1, 2}
 
 
+@pytest.mark.slow
 def test_every_byte_of_every_layer_counts(room: Room) -> None:
     for name in (MAIN, "side"):
         for layer in room.layers(name):

@@ -55,7 +55,7 @@ def _accepted(*command: str | Path, text: str | None = None) -> None:
 
 
 def test_every_workflow_is_there() -> None:
-    assert [path.stem for path in FILES] == ["check", "full", "localstack", "release", "template"]
+    assert [path.stem for path in FILES] == ["check", "docs", "full", "localstack", "release", "template"]
 
 
 @each_workflow

@@ -105,6 +105,7 @@ def test_a_pattern_that_hangs_a_backtracking_engine_takes_a_moment(pattern: str)
     assert time.process_time() - started < 2
 
 
+@pytest.mark.slow
 def test_a_pattern_with_endless_sets_of_states_is_stopped_and_not_waited_for() -> None:
     pattern, dice = Pattern("(a|b)*a(a|b){150}c"), Random(1)
     started = time.process_time()

@@ -297,6 +297,7 @@ def test_every_strategy_gives_the_rows_of_the_oracle(kind: str) -> None:
         assert min(ran[strategy] for strategy in STRATEGIES) > 0, ran
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_strategy_shows_what_the_session_wrote(kind: str) -> None:
     world = World(kind, 2)

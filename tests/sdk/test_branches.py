@@ -320,6 +320,7 @@ def requests_of_a_query(documents: int) -> dict[str, int]:
         return dict(spent)
 
 
+@pytest.mark.slow
 def test_a_query_on_a_branch_costs_what_changed_not_what_there_is() -> None:
     few, many = requests_of_a_query(20), requests_of_a_query(120)
     assert many["total"] <= few["total"] + 2, (few, many)
@@ -512,6 +513,7 @@ def test_a_large_merge_goes_on_where_it_was_interrupted(db: Worm, monkeypatch: p
     assert merges == {done.merge_id}
 
 
+@pytest.mark.slow
 def test_a_merge_of_more_than_a_thousand_documents(db: Worm) -> None:
     draft = db.branch("draft")
     space = db.space("main")

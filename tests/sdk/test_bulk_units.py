@@ -75,6 +75,7 @@ def watched(tmp_path: Path, kind: str = "memory-versioned") -> tuple[Bench, Watc
 # What a unit is
 
 
+@pytest.mark.slow
 def test_a_directory_syncs_twice_for_a_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
     monkeypatch.setattr(os, "fdatasync", synced.append)
@@ -407,6 +408,7 @@ def again(customers: Model) -> list[tuple[bool, bool]]:
     return [(one.created, one.unchanged) for one in results]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_after_a_crash_anywhere_the_same_bulk_completes_what_it_began(
     kind: str, small_units: None, distance: None
@@ -448,6 +450,7 @@ class DyingStore(FileStore):
         raise SimulatedCrash("killed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [0, 1, 2, None])
 def test_a_bulk_into_a_directory_that_was_killed_is_completed_by_the_next(
     kept: int | None, tmp_path: Path, small_units: None

@@ -268,6 +268,7 @@ def test_new_entries_cost_two_gets_and_one_for_each(room: Room) -> None:
     assert meter.requests == {"GET": 2 + 5}
 
 
+@pytest.mark.slow
 def test_a_cursor_stays_small(room: Room) -> None:
     db = room.session()
     db.model("Customer").insert_many([{"id": f"c{number}", "name": "A"} for number in range(1500)])
@@ -313,6 +314,7 @@ def test_a_busy_model_does_not_keep_others_waiting(room: Room) -> None:
     assert ("Order", "o", 1) in seen(rows)
 
 
+@pytest.mark.slow
 def test_a_thousand_changes_are_told_to_a_process_that_has_only_the_cursor(room: Room) -> None:
     db = room.session()
     customers = db.model("Customer")
@@ -466,6 +468,7 @@ class Simulation:
             assert {(one, seqs.last) for one, seqs in recorded.items()} <= set(self._folded(name))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(16))
 def test_every_entry_is_reported_whatever_is_late_and_whoever_reads(seed: int) -> None:
     with cells([12, 24, 60, 240][seed % 4]):
@@ -474,6 +477,7 @@ def test_every_entry_is_reported_whatever_is_late_and_whoever_reads(seed: int) -
         simulation.check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_a_session_that_reads_on_gets_every_entry_once(seed: int) -> None:
     with cells([12, 240][seed % 2]):

@@ -90,6 +90,7 @@ def test_a_session_that_was_used_works_in_a_forked_child_and_in_its_parent(url: 
     assert {row["id"] for row in model.find_all(filter={"status": "lead"})} == written
 
 
+@pytest.mark.slow
 def test_a_model_in_a_space_works_in_a_forked_child_and_in_its_parent(url: str) -> None:
     """The child would commit under the names of its parent's transactions, which count as done."""
     model = _used(url, space="main")
@@ -143,6 +144,7 @@ def test_ids_that_parent_and_children_draw_differ(tmp_path: Path) -> None:
     assert len(set(texts)) == len(texts)
 
 
+@pytest.mark.slow
 def test_a_child_of_a_process_with_obstore_uses_boto3(moto_endpoint: str) -> None:
     store = S3Store(new_bucket(moto_endpoint), endpoint_url=moto_endpoint)
     opened = in_forked_child(

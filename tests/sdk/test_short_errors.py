@@ -61,6 +61,7 @@ def test_a_message_that_is_far_too_long_loses_its_middle() -> None:
     assert shortened("x" * 80) == "x" * 80
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [LARGE, [LARGE], {"a": MANY}, 2**64 - 1], ids=["text", "list", "object", "number"])
 def test_a_violation_shows_the_beginning_of_a_large_value_and_has_all_of_it(value: Any) -> None:
     """It printed the 3 MB."""

@@ -10,6 +10,7 @@ from worm.sdk.sketch import Sketch
 TABLES = st.dictionaries(st.text(max_size=5), st.integers(1, 1000), max_size=80)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(before=TABLES, after=TABLES)
 def test_a_difference_tells_exactly_what_differs_or_nothing(before: dict[str, int], after: dict[str, int]) -> None:
@@ -19,6 +20,7 @@ def test_a_difference_tells_exactly_what_differs_or_nothing(before: dict[str, in
     assert told in (None, {one: number for one, number in differs.items() if number})
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(changed=st.dictionaries(st.integers(0, 1999), st.integers(1, 9), max_size=12))
 def test_a_few_changes_among_many_documents_can_be_told(changed: dict[int, int]) -> None:

@@ -731,6 +731,7 @@ def crashes(work: Callable[[Worm], object]) -> Iterator[SpaceBench]:
     raise AssertionError("the work never ended")
 
 
+@pytest.mark.slow
 def test_after_a_crash_anywhere_all_is_there_or_nothing() -> None:
     died, whole = 0, 0
     for bench in crashes(_everything):

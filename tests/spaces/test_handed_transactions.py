@@ -452,6 +452,7 @@ def test_an_answer_follows_the_commit(processes: Processes) -> None:
         assert asked.result(LIMIT).seq == 3
 
 
+@pytest.mark.slow
 def test_who_may_not_write_requests_takes_turns(processes: Processes) -> None:
     wire = Wire(processes.memory)
     asks, _ = processes.pair(asking=wire)

@@ -147,6 +147,7 @@ def bank(seed: int, clients: int, count: int, monkeypatch: pytest.MonkeyPatch) -
     return len(numbers)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_the_total_never_changes_whatever_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     assert bank(1, clients=1, count=40, monkeypatch=monkeypatch) > 20

@@ -36,6 +36,7 @@ def _written(space: Space, name: str) -> int:
     return space.transact([set_document(name, {"by": os.getpid()})]).seq
 
 
+@pytest.mark.slow
 def test_commits_of_parent_and_children_are_all_made(space: Space) -> None:
     """Parent and child would name their next transaction alike, and the second of them would count as done."""
     seqs = [
@@ -48,6 +49,7 @@ def test_commits_of_parent_and_children_are_all_made(space: Space) -> None:
     assert space.ids() == ["a", "child", "parent", "parent again", "second child"]
 
 
+@pytest.mark.slow
 def test_a_child_does_not_wait_for_a_commit_that_is_on_its_way_in_its_parent(tmp_path: Path) -> None:
     with open_space(str(tmp_path), "main") as space:
         _written(space, "a")
@@ -81,6 +83,7 @@ def test_a_child_commits_whatever_other_threads_of_its_parent_were_doing(space: 
     assert [name for name in space.ids() if name.startswith("child")] == [f"child-{number}" for number in range(4)]
 
 
+@pytest.mark.slow
 def test_children_that_commit_at_once_get_a_commit_each(space: Space) -> None:
     _open.append(space)
     with FORK.Pool(2) as pool:
@@ -123,6 +126,7 @@ def test_a_database_that_is_read_while_its_process_forks_is_refused_in_the_child
         assert _written(space, "parent") == space.seq
 
 
+@pytest.mark.slow
 def test_a_writer_of_pages_is_fenced_in_a_child_which_can_still_read(tmp_path: Path) -> None:
     """Two processes with one lease and one next slot would both take the same commit for theirs."""
     store = FileStore(tmp_path, durability="process")

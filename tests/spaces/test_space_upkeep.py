@@ -194,6 +194,7 @@ def test_wrong_snapshots_are_dropped_by_a_repair(room: Room) -> None:
     assert space.verify().is_sound
 
 
+@pytest.mark.slow
 def test_upkeep_is_one_call(room: Room) -> None:
     """Whatever it does, the space is the same."""
     space, rng = room.open(), random.Random(1)

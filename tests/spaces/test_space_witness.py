@@ -120,6 +120,7 @@ def _run(room: Room, count: int, is_shared: bool) -> None:
     assert sum(len(told.acked) for told in sessions.values()) > count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_shared", [True, False])
 def test_eight_sessions_at_once_are_one_order(room: Room, is_shared: bool) -> None:
     _run(room, 6, is_shared)

@@ -271,6 +271,7 @@ with open_space(sys.argv[1], "main", create=sys.argv[2] == "True") as space:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.getuid() != 0, reason="takes another user's place, which only root can")
 @pytest.mark.parametrize("has_log", [False, True])
 @pytest.mark.parametrize(("file", "directory"), [(0o444, 0o777), (0o644, 0o555), (0o444, 0o555)])
@@ -399,6 +400,7 @@ def test_a_kill_at_any_statement_leaves_the_whole_commit_or_nothing(tmp_path: Pa
         one.close()
 
 
+@pytest.mark.slow
 def test_revisions_before_the_last_whole_document_of_a_long_history_are_not_read(path: Path) -> None:
     space = _space(path, snapshot_every=10_000)
     for n in range(300):
@@ -464,6 +466,7 @@ def _open_and_write(path: Path, number: int) -> None:
         space.transact([put(f"e{number}")], session_id=f"s{number}", local_seq=1)
 
 
+@pytest.mark.slow
 def test_processes_that_make_the_same_database_at_once_make_one(path: Path) -> None:
     context = multiprocessing.get_context("fork")
     processes = [context.Process(target=_open_and_write, args=(path, number)) for number in range(4)]

@@ -318,6 +318,7 @@ def _run(kind: str, examples: int, steps: int) -> None:
     run_state_machine_as_test(machine, settings=chosen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(URLS))
 def test_a_space_lives_as_its_oracle_does(kind: str) -> None:
     _run(kind, 6, 20)

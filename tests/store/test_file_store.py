@@ -209,6 +209,7 @@ def test_a_writer_whose_new_folder_was_taken_for_a_leftover_makes_another(
     assert (found is not None and found.body, len(taken)) == (b"1", 1)
 
 
+@pytest.mark.slow
 def test_a_process_that_opens_the_directory_does_not_disturb_a_running_writer(store: FileStore) -> None:
     worker = start("create", store, "writer", 200)
     while worker.poll() is None:
@@ -301,6 +302,7 @@ def test_a_lock_is_given_back_also_where_a_copy_of_its_handle_is_open(store: Fil
     os.close(copy)
 
 
+@pytest.mark.slow
 def test_a_lock_is_free_again_although_a_forked_child_has_a_copy_of_it(store: FileStore) -> None:
     """The parent, and everybody else, would wait until the child ends."""
     store.put("doc", b"1")
@@ -329,6 +331,7 @@ def test_of_processes_racing_for_slots_each_slot_has_one_winner_whose_bytes_it_h
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", PROCESSES)
 def test_processes_incrementing_one_counter_lose_nothing(store: FileStore, processes: int) -> None:
     store.put("counter", b"0")
@@ -382,6 +385,7 @@ SEGMENT = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_charact
 KEYS = st.lists(SEGMENT, min_size=1, max_size=4).map("/".join).filter(lambda key: acceptable(key) and key[0] != ".")
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     key=KEYS, body=st.binary(max_size=50), note=st.text("abc%20 ", min_size=1).filter(lambda text: text == text.strip())

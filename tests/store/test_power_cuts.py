@@ -127,6 +127,7 @@ def _known(found: Object | None) -> Known:
     return None if found is None else (found.body, found.metadata.get("note", ""))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_acknowledged_writes_survive_power_cuts_and_no_torn_document_is_served(
     part: int, monkeypatch: pytest.MonkeyPatch

@@ -180,6 +180,7 @@ def test_a_read_survives_overload_and_hang_ups_with_bounded_jittered_pauses(
     assert 0 < scripted.clock.monotonic() < 2
 
 
+@pytest.mark.slow
 def test_a_store_that_stays_away_is_unavailable_for_every_kind_of_read_and_unconditional_write(
     script: ScriptedS3, scripted: S3Store
 ) -> None:
@@ -394,6 +395,7 @@ def test_a_store_that_does_not_answer_is_named_while_it_is_waited_for(
     assert said == [f"no answer yet from s3://bucket at {silent} for 'a/document' after 0 s; giving up after about 0 s"]
 
 
+@pytest.mark.slow
 def test_waiting_that_is_cut_into_short_tries_is_named_too(
     silent: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

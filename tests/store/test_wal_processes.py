@@ -121,6 +121,7 @@ def _check_killed(tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch) ->
     return is_dead
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS)
 def test_a_process_killed_at_a_write_step_leaves_whole_documents_and_a_log_that_goes_on(
     tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch
@@ -157,6 +158,7 @@ def _count(root: Path, rounds: int) -> None:
     store.close()
 
 
+@pytest.mark.slow
 def test_processes_and_threads_lose_nothing_while_segments_come_and_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,6 +283,7 @@ def test_only_one_process_makes_a_checkpoint_at_a_time(tmp_path: Path) -> None:
     assert not segment.exists()
 
 
+@pytest.mark.slow
 def test_a_child_does_not_keep_what_a_checkpoint_of_its_parent_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -297,6 +300,7 @@ def test_a_child_does_not_keep_what_a_checkpoint_of_its_parent_held(
     assert answers == [[]]
 
 
+@pytest.mark.slow
 def test_writers_wait_for_a_checkpoint_that_does_not_keep_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The log, and with it the time after a power cut, would grow without end."""
     monkeypatch.setattr(wal, "SEGMENT_BYTES", 2000)
@@ -395,6 +399,7 @@ def test_a_store_whose_own_folder_is_removed_makes_another_and_so_do_its_locks(
     assert [body(again, key) for key in ("doc", "n0", "n1", "n2")] == [b"3", b"2", b"2", b"2"]
 
 
+@pytest.mark.slow
 def test_parent_and_child_write_the_same_log_after_a_fork(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = FileStore(tmp_path / "data")
     store.put("a", b"1")

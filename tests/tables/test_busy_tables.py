@@ -134,6 +134,7 @@ def written_by(db: worm.Worm, first: int, count: int) -> float:
     return (db.store.requests.bytes_written - before) / count
 
 
+@pytest.mark.slow
 def test_a_save_writes_as_much_into_a_large_table_as_into_a_small_one() -> None:
     with worm.connect("memory://", schema=SCHEMA) as db:
         db.push()

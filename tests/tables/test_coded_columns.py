@@ -92,6 +92,7 @@ def test_a_path_finds_what_is_in_objects_where_a_column_of_its_name_is_stored_by
     assert Columns([found]).values("a.b") == ["y", "x"] * 16
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(100), deadline=None)
 @given(ROWS, FILTERS)
 def test_a_filter_finds_the_same_in_columns_by_values(found: list[Row], filter: Mapping[str, JsonValue]) -> None:

@@ -49,6 +49,7 @@ seqs = st.dictionaries(st.sampled_from(["x", "y", "gone", "ü"]), st.integers(1,
 etags = st.dictionaries(st.sampled_from(["x", "z", "rejected"]), st.sampled_from(['"e1"', '"ä"']))
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(tables, seqs, etags, fields, st.integers(1, 3), st.sampled_from([2, column_format.CODED_SHARE]))
 def test_every_cell_and_row_is_what_parsing_the_partition_gives(

@@ -68,6 +68,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(300), deadline=None)
 @given(
     st.dictionaries(st.text("abcdefgh", max_size=12), VALUES, max_size=30),

@@ -270,6 +270,7 @@ def try_kept(kind: str, every: int) -> None:
         assert {row["id"] for row in found} >= {"b", "c", "e"}, f"others are served, where {mutant}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", DERIVED)
 def test_a_wrong_member_of_a_derived_file_is_an_error_of_ours_and_repair_heals(
     kind: str, by_bytes: None, monkeypatch: pytest.MonkeyPatch

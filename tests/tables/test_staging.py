@@ -88,6 +88,7 @@ def test_ranges_are_those_of_one_process(keys: list[str], wanted: int, carried: 
     assert _starts(chunks, wishes)["heads"] == balanced_starts(ids, wanted, 16, known)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(200), deadline=None)
 @given(
     st.dictionaries(st.text("abc", min_size=1, max_size=4), st.integers(0, 500), min_size=1, max_size=40),

@@ -271,6 +271,7 @@ def asked_of_aws(
     deployed.client("cloudformation").delete_stack(StackName=STACK)
 
 
+@pytest.mark.slow
 def test_health_and_dead_letters_need_no_more_than_the_role_has(
     asked_of_aws: tuple[Client, set[tuple[str, str]]],
 ) -> None:

@@ -73,6 +73,7 @@ VARIANTS = {
 EVERY = pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
 
 
+@pytest.mark.slow
 @EVERY
 def test_every_request_of_a_worker_is_allowed(variant: Variant) -> None:
     """AWS answers 403 to any other, and no emulator would."""

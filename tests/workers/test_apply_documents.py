@@ -109,6 +109,7 @@ def test_a_message_is_done_only_when_pages_and_documents_are() -> None:
     check(bench)
 
 
+@pytest.mark.slow
 def test_after_a_crash_at_any_write_of_the_worker_the_next_delivery_goes_on() -> None:
     start, died = committed(), 0
     for number, when in crash_points(WRITES_MAX):
@@ -131,6 +132,7 @@ def test_after_a_crash_at_any_write_of_the_worker_the_next_delivery_goes_on() ->
     assert died > examples(10)
 
 
+@pytest.mark.slow
 def test_after_a_crash_of_capture_anywhere_each_commit_is_recorded_once() -> None:
     start, died = committed(), 0
     start.apply()
@@ -153,6 +155,7 @@ def test_after_a_crash_of_capture_anywhere_each_commit_is_recorded_once() -> Non
     assert died > examples(5)
 
 
+@pytest.mark.slow
 def test_two_workers_that_meet_at_any_write() -> None:
     start, met = committed(), 0
     for number in some(range(1, WRITES_MAX)):

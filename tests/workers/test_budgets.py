@@ -53,6 +53,7 @@ class Crowd(MemoryStore):
         return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("said", [None, 1, LARGE])
 def test_documents_held_at_once_are_bounded_whatever_events_say_of_their_size(said: int | None) -> None:
     """16 creates of 10 MB, of which no event gave the size, grew to 924 MB of 1,024: the next batch was killed."""

@@ -83,6 +83,7 @@ class Stack:
         return found
 
 
+@pytest.mark.slow
 def test_no_request_of_any_function_leaves_the_prefix(
     moto_endpoint: str, proxy: FaultProxy, functions: Functions
 ) -> None:
