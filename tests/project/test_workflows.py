@@ -82,12 +82,19 @@ def test_no_expression_is_part_of_a_command(path: Path) -> None:
     assert [text for text in _runs(path) if EXPRESSION.search(text)] == []
 
 
+PERMISSIONS = {
+    "docs": {"publish": {"id-token": "write", "pages": "write"}},
+    "release": {"publish": {"id-token": "write"}},
+}
+"""What a job may do besides reading the code."""
+
+
 @each_workflow
 def test_it_may_read_the_code_and_has_no_secret(path: Path) -> None:
     workflow = _load(path)
     assert workflow["permissions"] == {"contents": "read"}
     more = {name: job["permissions"] for name, job in workflow["jobs"].items() if "permissions" in job}
-    assert more == ({"publish": {"id-token": "write"}} if path.stem == "release" else {})
+    assert more == PERMISSIONS.get(path.stem, {})
     assert "secrets." not in path.read_text()
     checkouts = [step for step in _steps(path) if step.get("uses", "").startswith("actions/checkout@")]
     assert [step for step in checkouts if step["with"] != {"persist-credentials": False}] == []
