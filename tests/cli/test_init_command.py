@@ -126,7 +126,7 @@ def test_on_a_terminal_it_asks_three_questions(place: Path) -> None:
 def test_a_wrong_answer_is_explained_and_asked_for_again(place: Path) -> None:
     code, shown = answered("s3://B", "./there", "two words", "Order", "perhaps", "y")
     assert code == 0
-    assert "'B' cannot be the name of a bucket" in shown
+    assert "'B' is not a valid bucket name" in shown
     assert "'two words' cannot be the name of a model" in shown
     assert "'perhaps' is neither yes nor no" in shown
     assert (place / "there" / "orders" / "acme" / "data.json").is_file()

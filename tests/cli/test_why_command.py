@@ -100,7 +100,7 @@ def test_dead_letters_are_found_in_the_queue_and_stay_there(
         MessageAttributes={"reason": {"DataType": "String", "StringValue": "not JSON"}},
     )
     shown = worm("why", f"{url}/{key}", "--url", url)
-    assert (shown.exit_code, "Dead letter: not looked for: name the queue" in shown.stdout) == (1, True)
+    assert (shown.exit_code, "Dead letter: not checked: name the queue" in shown.stdout) == (1, True)
     for _ in range(2):
         found = json.loads(worm("why", key, "--dlq", queue, "--format", "json", "--url", url).stdout)
         assert (found["verdict"], [one["reason"] for one in found["deadLetters"]]) == ("rejected", ["not JSON"])

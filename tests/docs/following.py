@@ -203,4 +203,4 @@ class _Reader:
 
 def _compare(text: str, printed: str, shown: str | None) -> None:
     if shown is not None:
-        assert settled(printed) == settled(shown), text
+        assert settled(printed) == settled(shown), f"{text}\n\nprinted:\n{printed}"
