@@ -78,13 +78,13 @@ def test_a_reader_is_offered_no_change(open_tab: Opener, read_only: Served) -> N
 
 def test_an_address_that_no_view_has_says_so(tab: Tab) -> None:
     tab.open("nowhere", "at", "all")
-    expect(tab.page.get_by_role("heading", level=1)).to_have_text("Nothing is here")
+    expect(tab.page.get_by_role("heading", level=1)).to_have_text("Page not found")
 
 
 def test_the_keyboard_reaches_the_content_first(tab: Tab) -> None:
     tab.enter()
     tab.page.keyboard.press("Tab")
-    skip = tab.page.get_by_role("link", name="Skip to the content")
+    skip = tab.page.get_by_role("link", name="Skip to content")
     expect(skip).to_be_focused()
     tab.page.keyboard.press("Enter")
     assert tab.page.evaluate("() => document.activeElement.id") == "main"

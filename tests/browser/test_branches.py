@@ -12,7 +12,7 @@ def make_branch(tab: Tab, name: str) -> None:
     tab.button("New branch").click()
     tab.dialog().get_by_label("Name").fill(name)
     tab.dialog().get_by_role("button", name="Create").click()
-    tab.announced(f"Branch {name} was made")
+    tab.announced(f"Branch {name} was created")
 
 
 def test_a_change_on_a_branch_is_seen_there_compared_and_merged(tab: Tab, served: Served) -> None:
@@ -34,7 +34,7 @@ def test_a_change_on_a_branch_is_seen_there_compared_and_merged(tab: Tab, served
     row = change.locator("tbody tr", has_text="balance")
     expect(row.locator("td")).to_have_text([f"{MINUS}100", "+150"])
     tab.button("Try it (dry run)").click()
-    expect(tab.page.locator(".merge .notice")).to_have_text("The merge would work: 1 document")
+    expect(tab.page.locator(".merge .notice")).to_have_text("The merge would succeed: 1 document")
     assert served.document("Account", "cid")["balance"] == 100
     tab.button("Merge").click()
     tab.announced("raise was merged into main")
@@ -55,10 +55,10 @@ def test_conflicts_are_decided_document_by_document(tab: Tab, served: Served) ->
     tab.button("Merge").click()
     expect(tab.page.locator("form.merge .problem")).to_be_visible()
 
-    tab.page.get_by_label("What both changed").select_option("choose")
+    tab.page.get_by_label("If both sides changed a document").select_option("choose")
     expect(tab.button("Merge")).to_be_disabled()
-    tab.page.locator("details.change", has_text="dee").get_by_label("what main has").check()
-    tab.page.locator("details.change", has_text="eve").get_by_label("what disputed has").check()
+    tab.page.locator("details.change", has_text="dee").get_by_label("the version on main").check()
+    tab.page.locator("details.change", has_text="eve").get_by_label("the version on disputed").check()
     tab.button("Merge").click()
     tab.announced("disputed was merged into main")
     balances = {name: served.document("Account", name)["balance"] for name in ("dee", "eve", "fay")}

@@ -125,7 +125,7 @@ def test_the_browser_asks_before_a_tab_with_unsaved_changes_closes(tab: Tab) -> 
 def test_a_document_that_is_gone_leads_to_trash(tab: Tab) -> None:
     tab.allowed = {404}
     tab.open("models", "Customer", "documents", "c059")
-    tab.page.get_by_role("link", name="Look in trash").click()
+    tab.page.get_by_role("link", name="Look in the trash").click()
     expect(tab.page.locator("tbody tr", has_text="c059")).to_be_visible()
 
 
@@ -246,7 +246,7 @@ def test_what_is_purged_is_asked_about_first_and_gone(tab: Tab, served: Served) 
     tab.open("trash", model="Customer")
     tab.button("Purge unwanted").click()
     tab.dialog().get_by_role("button", name="Purge").click()
-    tab.announced("unwanted was removed for good")
+    tab.announced("unwanted was permanently deleted")
     expect(tab.page.locator("tbody tr", has_text="unwanted")).to_have_count(0)
 
 
@@ -262,7 +262,7 @@ def test_a_number_that_a_browser_cannot_keep_is_not_rewritten_with_its_list(tab:
     editor = tab.page.get_by_label("The document as JSON")
     editor.fill(re.sub(r"\b1\n", "2\n", editor.input_value()))
     tab.button("Save").click()
-    expect(tab.page.locator(".problem")).to_contain_text("Browsers cannot keep a whole number of this size exactly")
+    expect(tab.page.locator(".problem")).to_contain_text("A whole number is too large for a browser to store exactly")
     assert served.document("Reading", "large")["list"] == [9007199254740993, 1]
 
 
@@ -276,7 +276,7 @@ def test_a_document_whose_answer_got_lost_is_created_once(tab: Tab, served: Serv
 
     tab.page.route("**/v1/models/Customer/documents", lose)
     tab.button("Create").click()
-    expect(tab.page.locator(".problem")).to_contain_text("does not answer")
+    expect(tab.page.locator(".problem")).to_contain_text("is not responding")
     tab.page.unroute("**/v1/models/Customer/documents")
     tab.complaints.remove("error: Failed to load resource: net::ERR_FAILED")
     tab.button("Create").click()

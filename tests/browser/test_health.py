@@ -25,7 +25,7 @@ def test_findings_say_what_is_the_case_and_what_to_run(tab: Tab, served: Served)
     found = served.get("/v1/health")["findings"]
     expect(findings.locator("tbody tr")).to_have_count(len(found))
     expect(findings).to_contain_text("worm verify --record")
-    expect(tab.page.get_by_role("region", name="Dead letters")).to_contain_text("No queue is known")
+    expect(tab.page.get_by_role("region", name="Dead letters")).to_contain_text("No dead-letter queue is configured")
 
 
 def test_why_explains_a_key(tab: Tab) -> None:
@@ -42,7 +42,7 @@ def test_cost_per_day_follows_the_volume(tab: Tab, served: Served) -> None:
     tab.open("health", changes="100000", queries="0")
     wanted = served.get("/v1/cost?changes=3000000&queries=0")["usdPerMonth"] / 30
     expect(tab.page.locator(".sum b")).to_have_text(f"${wanted:.2f}")
-    plot = tab.page.get_by_role("img", name="USD a day by changes a day")
+    plot = tab.page.get_by_role("img", name="USD per day by changes per day")
     expect(plot.locator("canvas")).to_be_visible()
 
 

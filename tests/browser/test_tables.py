@@ -251,5 +251,5 @@ def test_the_page_says_what_it_cost(tab: Tab) -> None:
     expect(tab.page.locator(".cost")).not_to_contain_text("S3")  # a directory: no S3, and no price
     expect(tab.page.locator(".cost")).not_to_contain_text("$")
     tab.page.locator(".cost > button").click()
-    calls = tab.page.get_by_role("region", name="Calls of this page")
+    calls = tab.page.get_by_role("region", name="Calls made by this page")
     expect(calls).to_contain_text("GET /v1/models/Customer/documents")

@@ -46,7 +46,7 @@ export function takeTokenFromAddress() {
 /** What the server answered instead (RFC 9457), or why there is no answer. */
 export class Problem extends Error {
   constructor(status, body = {}) {
-    super(body.title || `The server answered ${status}.`);
+    super(body.title || `The server returned ${status}.`);
     this.status = status;
     this.body = body;
   }
@@ -94,9 +94,9 @@ export async function request(method, target, { query, body, type = "application
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Problem(0, {
-      title: "The server does not answer",
+      title: "The server is not responding",
       detail: String(error.message),
-      hint: "Is `worm serve` still running? Try again when it is.",
+      hint: "Is `worm serve` still running? Start it again, then retry.",
     });
   }
   note(method, full, response, performance.now() - began);
@@ -113,7 +113,7 @@ async function problemBody(response) {
   try {
     return await response.json();
   } catch {
-    return { title: `The server answered ${response.status} ${response.statusText}`.trim() };
+    return { title: `The server returned ${response.status} ${response.statusText}`.trim() };
   }
 }
 

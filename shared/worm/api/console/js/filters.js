@@ -1,6 +1,6 @@
 // Filters as chips: one condition on one field each. Whatever does not fit (`$or`, `$not`, …) stays one chip of JSON.
 
-const EXISTS = { op: "$exists", label: "is there", fixed: true };
+const EXISTS = { op: "$exists", label: "exists", fixed: true };
 const MISSING = { op: "$missing", label: "is missing", fixed: true };
 const EQUAL = { op: "$eq", label: "is" };
 const OTHER = { op: "$ne", label: "is not" };
@@ -25,7 +25,7 @@ const BY_KIND = {
   array: [
     { op: "$contains", label: "contains" },
     { op: "$all", label: "contains all of", many: true },
-    { op: "$size", label: "has so many elements" },
+    { op: "$size", label: "has length" },
     EXISTS,
     MISSING,
   ],
@@ -123,10 +123,10 @@ function scalar(text, field) {
   if (kind === "boolean") return text === "true";
   if (kind === "number" || kind === "integer") {
     const value = Number(text);
-    if (text.trim() === "" || !Number.isFinite(value)) throw new Error(`${text || "An empty text"} is not a number`);
+    if (text.trim() === "" || !Number.isFinite(value)) throw new Error(`${text || "An empty value"} is not a number`);
     if (kind === "integer" && !Number.isInteger(value)) throw new Error(`${text} is not a whole number`);
     return value;
   }
-  if (text === "" && kind === "datetime") throw new Error("Give a time, or its beginning such as 2026-02");
+  if (text === "" && kind === "datetime") throw new Error("Enter a time, or the start of one, such as 2026-02");
   return text;
 }

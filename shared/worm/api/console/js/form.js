@@ -137,7 +137,7 @@ function parseNumber(text, field) {
   if (!Number.isFinite(value)) return { error: `${trimmed} is not a number` };
   if (field.kind === "integer" && !Number.isInteger(value)) return { error: "This must be a whole number" };
   if (Number.isInteger(value) && !Number.isSafeInteger(value))
-    return { error: "Browsers cannot keep a whole number of this size exactly" };
+    return { error: "This whole number is too large for a browser to store exactly" };
   return { value };
 }
 

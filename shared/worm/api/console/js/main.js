@@ -55,7 +55,7 @@ function OnBranch({ name, branch, children }) {
   if (!model.value) return html`<${Waiting} lines=${6} />`;
   if (model.value.space) return children;
   return html`<${Heading} title=${name} trail=${html`<a href=${address([])}>Collections</a>`} />
-    <${Empty} title=${`${name} is not on the branch ${branch}`}>A branch has only models that are in a space, and ${name} is in none. Its documents are on main.<br />
+    <${Empty} title=${`${name} is not on the branch ${branch}`}>A branch contains only models that are in a space, and ${name} is not in one. Its documents are on main.<br />
       <a class="button primary" href=${here({ branch: null })}>Open it on main</a><//>`;
 }
 
@@ -75,7 +75,7 @@ function Leaving() {
 }
 
 function NotHere() {
-  return html`<${Heading} title="Nothing is here" /><${Empty} title="No view has this address"><a href=${base}>All collections</a><//>`;
+  return html`<${Heading} title="Page not found" /><${Empty} title="There is no page at this address"><a href=${base}>All collections</a><//>`;
 }
 
 const theme = signal(document.documentElement.dataset.theme ?? "system");
@@ -139,8 +139,8 @@ function Account() {
       isOpen
         ? html`<${Dialog} title="This session" close=${() => setOpen(false)}>
           <dl class="facts stacked">
-            <div><dt>You are</dt><dd><code>${identity?.actor}</code></dd></div>
-            <div><dt>You may</dt><dd>${identity?.scopes?.join(", ")}</dd></div>
+            <div><dt>Signed in as</dt><dd><code>${identity?.actor}</code></dd></div>
+            <div><dt>Permissions</dt><dd>${identity?.scopes?.join(", ")}</dd></div>
             ${url ? html`<div><dt>Database</dt><dd><code>${url}</code></dd></div>` : null}
             <div><dt>Version</dt><dd>${version}</dd></div>
             <div><dt>API</dt><dd><a href="/openapi.json" target="_blank" rel="noreferrer">openapi.json</a></dd></div>
@@ -162,7 +162,7 @@ function CostBar() {
     </button>
     ${
       isOpen
-        ? html`<div class="calls" role="region" aria-label="Calls of this page" tabindex="0"><table>
+        ? html`<div class="calls" role="region" aria-label="Calls made by this page" tabindex="0"><table>
           <thead><tr><th scope="col">Call</th><th scope="col">Status</th><th scope="col" class="number">Requests</th>${isPriced() ? html`<th scope="col" class="number">USD</th>` : null}<th scope="col" class="number">ms</th></tr></thead>
           <tbody>${calls.map(
             (one, index) => html`<tr key=${calls.length - index}>
@@ -175,7 +175,7 @@ function CostBar() {
 }
 
 const TOKEN_HINT =
-  "Copy it again from the address that `worm serve` printed: it is what follows #token=. Every start makes a new one.";
+  "Copy it again from the link that `worm serve` printed: it is the part after #token=. Each start creates a new token.";
 
 function TokenForm() {
   const [text, setText] = useState("");
@@ -189,7 +189,7 @@ function TokenForm() {
       <${ProblemBox} problem=${refusal.value && new Problem(refusal.value.status, { ...refusal.value.body, hint: TOKEN_HINT })} />
       <label class="field"><span>Token</span>
         <input type="password" autocomplete="off" required value=${text} onInput=${(event) => setText(event.target.value)} autofocus /></label>
-      <p class="muted"><code>worm serve</code> prints a link that contains it. Only open tabs of this console keep the token: it is forgotten when you close them.</p>
+      <p class="muted"><code>worm serve</code> prints a link that contains the token. Only open tabs of this console keep it: it is forgotten when you close them.</p>
       <button type="submit" class="primary">Continue</button>
     </form>
   </main>`;
@@ -208,7 +208,7 @@ function App() {
   if (problem)
     return html`<main class="sign-in" id="main"><${ProblemBox} problem=${problem} retry=${() => setTurn(turn + 1)} /></main>`;
   if (!about.value) return html`<main class="sign-in" id="main" aria-busy="true"><${Waiting} lines=${3} /></main>`;
-  return html`<a class="skip" href="#main">Skip to the content</a>
+  return html`<a class="skip" href="#main">Skip to content</a>
     <${TopBar} />
     <main id="main" tabindex="-1">${viewOf(place.value) ?? html`<${NotHere} />`}</main>
     <${CostBar} />

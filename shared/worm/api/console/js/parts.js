@@ -72,7 +72,7 @@ export function ProblemBox({ problem, retry, children }) {
         : null
     }
     ${body.errors?.length > 1 ? html`<ul class="mistakes">${body.errors.map((one, index) => html`<li key=${index}>${one.field ? html`<code>${one.field}</code> ` : null}${one.detail}</li>`)}</ul>` : null}
-    ${body.mayHaveLanded ? html`<p>The write may have landed. Look before you try again.</p>` : null}
+    ${body.mayHaveLanded ? html`<p>The write may have succeeded. Check before you try again.</p>` : null}
     ${body.hint ? html`<p class="hint"><b>Hint</b> ${body.hint}</p>` : null}
     ${retry ? html`<button type="button" onClick=${retry}>Try again</button>` : null} ${children}
   </div>`;
@@ -178,7 +178,7 @@ export function Confirm({ title, action, act, close, danger = false, asksReason 
 }
 
 export function ReasonField({ value, set }) {
-  return html`<label class="field"><span>Reason <small>optional, the history keeps it</small></span>
+  return html`<label class="field"><span>Reason <small>optional, kept in the history</small></span>
     <input type="text" value=${value} maxlength="500" onInput=${(event) => set(event.target.value)} /></label>`;
 }
 
@@ -230,7 +230,7 @@ export function CodePanel({ snippet }) {
       <button type="button" class="plain" aria-label="Close the code" onClick=${() => go(here({ code: null }), { replace: true })}>×</button>
     </div>
     <pre tabindex="0" data-code=${language}>${snippet[language]}</pre>
-    ${language === "curl" ? html`<p class="code-note"><code>$WORM_TOKEN</code> is the token: what follows <code>#token=</code> in the address that <code>worm serve</code> printed. Set it once: <code>export WORM_TOKEN=…</code></p>` : null}
+    ${language === "curl" ? html`<p class="code-note"><code>$WORM_TOKEN</code> is the token: the part after <code>#token=</code> in the link that <code>worm serve</code> printed. Set it once: <code>export WORM_TOKEN=…</code></p>` : null}
   </section>`;
 }
 
@@ -243,7 +243,7 @@ export function Differences({ from, to, fromTitle, toTitle, all = false }) {
   const rows = changes(from ?? {}, to ?? {}).filter(
     ({ path }) => all || !(path.length === 1 && SYSTEM_FIELDS.has(path[0])),
   );
-  if (!rows.length) return html`<${Empty} title="No field differs" />`;
+  if (!rows.length) return html`<${Empty} title="No differences" />`;
   return html`<div class="scroll" role="region" aria-label="Fields that differ" tabindex="0"><table class="diff">
     <thead><tr><th scope="col">Field</th><th scope="col">${fromTitle}</th><th scope="col">${toTitle}</th></tr></thead>
     <tbody>${rows.map(
@@ -257,7 +257,7 @@ export function Differences({ from, to, fromTitle, toTitle, all = false }) {
 }
 
 export function DiffValue({ value, sign }) {
-  if (value === undefined) return html`<span class="muted">not there</span>`;
+  if (value === undefined) return html`<span class="muted">not set</span>`;
   return html`${sign ? html`<span class="sign" aria-hidden="true">${sign}</span>` : null}<span class="value">${typeof value === "object" ? pretty(value) : cell(value)}</span>`;
 }
 

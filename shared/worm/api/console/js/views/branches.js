@@ -24,11 +24,11 @@ import { patch } from "../changes.js";
 
 const ROW_PIXELS = 44;
 const POLICIES = [
-  ["fail", "Stop: nothing is merged"],
-  ["choose", "I choose for each document"],
-  ["fields", "Combine fields; the same field stops it"],
-  ["fields-ours", "Combine fields; for the same field keep the target's"],
-  ["fields-theirs", "Combine fields; for the same field take the branch's"],
+  ["fail", "Stop without merging"],
+  ["choose", "Choose for each document"],
+  ["fields", "Combine fields; stop if both changed a field"],
+  ["fields-ours", "Combine fields; if both changed a field, keep the target's"],
+  ["fields-theirs", "Combine fields; if both changed a field, take the branch's"],
   ["ours", "Keep the target's document"],
   ["theirs", "Take the branch's document"],
 ];
@@ -50,7 +50,7 @@ export function BranchesView() {
         ? html`<${Graph} items=${items} compare=${compare} into=${into} reload=${answer.reload} />
             ${compare ? html`<${Comparison} key=${`${compare}/${into}`} items=${items} branch=${compare} into=${into} reload=${answer.reload} />` : null}
             ${isCreating ? html`<${Creation} items=${items} close=${() => setCreating(false)} reload=${answer.reload} />` : null}`
-        : html`<${Empty} title="No branches">Branches are for models in a space: give a model the setting <code>space</code>.<//>`}<//>`;
+        : html`<${Empty} title="No branches">Branches are for models in a space. To put a model in a space, set <code>space</code> in its settings.<//>`}<//>`;
 }
 
 // Graph
@@ -70,7 +70,7 @@ function Graph({ items, compare, into, reload }) {
   const undelete = async (one) => {
     try {
       await post(path("v1", "branches", one.name, "undelete"), {});
-      tell(`${one.name} takes commits again`);
+      tell(`${one.name} was undeleted`);
       reload();
     } catch (error) {
       setProblem(error);
@@ -109,7 +109,7 @@ function Graph({ items, compare, into, reload }) {
     ${
       deleting
         ? html`<${Confirm} title=${`Delete ${deleting.name}?`} action="Delete" danger act=${remove} close=${() => setDeleting(null)}>
-          <p>It takes no more commits. It can still be read, and you can undelete it.</p><//>`
+          <p>It will not accept any more commits. You can still read it, and you can undelete it.</p><//>`
         : null
     }`;
 }
@@ -154,7 +154,7 @@ function Creation({ items, close, reload }) {
     try {
       const moment = at.trim() === "" ? {} : { at: /^\d+$/.test(at.trim()) ? Number(at.trim()) : at.trim() };
       await post("/v1/branches", { name: name.trim(), parent, ...moment });
-      tell(`Branch ${name.trim()} was made`);
+      tell(`Branch ${name.trim()} was created`);
       close();
       reload();
       go(here({ compare: name.trim(), into: parent === "main" ? null : parent }));
@@ -166,7 +166,7 @@ function Creation({ items, close, reload }) {
     <form onSubmit=${submit}>
       <label class="field"><span>Name</span><input type="text" required value=${name} onInput=${(event) => setName(event.target.value)} /></label>
       <label class="field"><span>From</span><select value=${parent} onChange=${(event) => setParent(event.target.value)}>${items.filter((one) => !one.isDeleted).map((one) => html`<option key=${one.name} value=${one.name}>${one.name}</option>`)}</select></label>
-      <label class="field"><span>As it was at <small>a commit or a time; empty: now</small></span><input type="text" value=${at} placeholder="now" onInput=${(event) => setAt(event.target.value)} /></label>
+      <label class="field"><span>As of <small>a commit or a time; leave empty for the current state</small></span><input type="text" value=${at} placeholder="now" onInput=${(event) => setAt(event.target.value)} /></label>
       <${ProblemBox} problem=${problem} />
       <div class="dialog-foot"><button type="button" onClick=${close}>Cancel</button><button type="submit" class="primary">Create</button></div>
     </form>
@@ -185,13 +185,13 @@ function Comparison({ items, branch, into, reload }) {
   const choose = (change, side) => setChoices({ ...choices, [nameOf(change)]: side });
   const again = () => (answer.reload(), reload());
   return html`<section class="comparison" aria-label=${`Changes of ${branch}`}>
-    <h2><span>What <code>${branch}</code> would bring into</span>
+    <h2><span>Changes that <code>${branch}</code> would bring into</span>
       <label><span class="unseen">Target</span><select value=${into} onChange=${(event) => go(here({ into: event.target.value === "main" ? null : event.target.value }))}>${targets.map((name) => html`<option key=${name} value=${name}>${name}</option>`)}</select></label></h2>
     <${Answered} answer=${answer} lines=${4}>${({ items: changes }) =>
       changes.length
         ? html`<${ByModel} changes=${changes} branch=${branch} into=${into} choices=${policy === "choose" ? choices : null} choose=${choose} />
             ${may("write") ? html`<${Merge} changes=${changes} branch=${branch} into=${into} policy=${policy} setPolicy=${setPolicy} choices=${choices} again=${again} />` : null}`
-        : html`<${Empty} title="Nothing to merge">${branch} has no change that ${into} lacks.<//>`}<//>
+        : html`<${Empty} title="Nothing to merge">${into} already has all changes of ${branch}.<//>`}<//>
   </section>`;
 }
 
@@ -207,7 +207,7 @@ function ByModel({ changes, branch, into, choices, choose }) {
         (
           change,
         ) => html`<details key=${change.id} class="change" open=${change.isConflict || (own.length <= 5 && change.change !== "deleted")}>
-          <summary><${Badge} tone=${CHANGE_TONES[change.change]}>${change.change}<//> <code>${change.id}</code> ${change.isConflict ? html`<${Badge} tone="bad">both changed it<//>` : null} <span class="muted">${count(change.fields?.length ?? 0, "field")}</span></summary>
+          <summary><${Badge} tone=${CHANGE_TONES[change.change]}>${change.change}<//> <code>${change.id}</code> ${change.isConflict ? html`<${Badge} tone="bad">changed on both sides<//>` : null} <span class="muted">${count(change.fields?.length ?? 0, "field")}</span></summary>
           <div class="scroll" role="region" aria-label=${`Fields of ${change.id}`} tabindex="0"><table class="diff">
             <thead><tr><th scope="col">Field</th><th scope="col">${into}</th><th scope="col">${branch}</th></tr></thead>
             <tbody>${(change.fields ?? []).map(
@@ -223,7 +223,7 @@ function ByModel({ changes, branch, into, choices, choose }) {
                   ["branch", branch],
                 ].map(
                   ([side, name]) =>
-                    html`<label key=${side}><input type="radio" name=${nameOf(change)} checked=${choices[nameOf(change)] === side} onChange=${() => choose(change, side)} /> what ${name} has</label>`,
+                    html`<label key=${side}><input type="radio" name=${nameOf(change)} checked=${choices[nameOf(change)] === side} onChange=${() => choose(change, side)} /> the version on ${name}</label>`,
                 )}</fieldset>`
               : null
           }
@@ -255,7 +255,7 @@ function Merge({ changes, branch, into, policy, setPolicy, choices, again }) {
       if (policy === "choose" && !dryRun) await resolve({ conflicts, branch, into, choices, reason });
       await merge(branch, into, policy === "choose" ? (dryRun ? "ours" : "fail") : policy, { ...wanted, dryRun });
       const text = dryRun
-        ? `The merge would work: ${count(changes.length, "document")}`
+        ? `The merge would succeed: ${count(changes.length, "document")}`
         : `${branch} was merged into ${into}`;
       setResult(text);
       tell(text);
@@ -269,14 +269,14 @@ function Merge({ changes, branch, into, policy, setPolicy, choices, again }) {
   return html`<form class="merge" onSubmit=${(event) => (event.preventDefault(), run(false))}>
     <h3>Merge ${count(changes.length, "document")} into ${into}</h3>
     ${conflicts.length ? html`<p>${count(conflicts.length, "document")} changed on both sides.</p>` : null}
-    <label class="field"><span>What both changed</span><select value=${policy} onChange=${(event) => setPolicy(event.target.value)}>${POLICIES.map(([name, title]) => html`<option key=${name} value=${name}>${title}</option>`)}</select></label>
-    ${policy === "choose" && conflicts.length ? html`<p class="muted">Your choices are made on ${branch} first: ${into} is merged into it. Then ${branch} is merged into ${into}.</p>` : null}
+    <label class="field"><span>If both sides changed a document</span><select value=${policy} onChange=${(event) => setPolicy(event.target.value)}>${POLICIES.map(([name, title]) => html`<option key=${name} value=${name}>${title}</option>`)}</select></label>
+    ${policy === "choose" && conflicts.length ? html`<p class="muted">First, ${into} is merged into ${branch} with your choices. Then ${branch} is merged into ${into}.</p>` : null}
     <label class="check"><input type="checkbox" checked=${checks} onChange=${(event) => setChecks(event.target.checked)} /> Check references</label>
     <${ReasonField} value=${reason} set=${setReason} />
     <${ProblemBox} problem=${problem} />
     ${result ? html`<p class="notice good" role="status">${result}</p>` : null}
     <div class="save-bar">
-      <span class="muted">${open ? `${count(open, "document")} to decide` : ""}</span>
+      <span class="muted">${open ? `${count(open, "document")} left to decide` : ""}</span>
       <button type="button" disabled=${isBusy} onClick=${() => run(true)}>Try it (dry run)</button>
       <button type="submit" class="primary" disabled=${isBusy || open > 0}>Merge</button>
     </div>

@@ -15,7 +15,7 @@ export function CollectionsView() {
   const branch = place.value.query.get("branch");
   return html`<${Heading} title="Collections"><${CodeButton} /><//>
     <${CodePanel} snippet=${snippets.models()} />
-    ${branch ? html`<p class="notice above">You are on the branch <b>${branch}</b>, which has only models in a space. <a href=${here({ branch: null })}>Go to main</a> for the others. Counts are those of main.</p>` : null}
+    ${branch ? html`<p class="notice above">You are on the branch <b>${branch}</b>, which contains only models in a space. <a href=${here({ branch: null })}>Go to main</a> for the others. Counts are for main.</p>` : null}
     <${Answered} answer=${models} lines=${5}>${(items) => html`<${Models} items=${items} rejected=${rejected.value} branch=${branch} />`}<//>`;
 }
 
@@ -44,7 +44,7 @@ function Model({ model, rejected, branch }) {
   return html`<tr class=${isElsewhere ? "elsewhere" : ""}>
     <th scope="row">${
       isElsewhere
-        ? html`<span aria-disabled="true">${model.name}</span> <span class="tag" title=${`${model.name} is in no space, so it is not on the branch ${branch}`}>only on main</span>`
+        ? html`<span aria-disabled="true">${model.name}</span> <span class="tag" title=${`${model.name} is not in a space, so it is not on the branch ${branch}`}>only on main</span>`
         : html`<a href=${reading.table(model.name)}>${model.name}</a>`
     }<div class="path">${model.path}</div></th>
     <td class="number" data-title="Documents">${model.count === null || model.count === undefined ? "–" : number(model.count)}</td>
@@ -59,5 +59,5 @@ function Model({ model, rejected, branch }) {
 function Letters({ sum, isKnown }) {
   if (sum) return html`<a href=${address(["health"])}><${Badge} tone="bad">${sum}<//></a>`;
   if (isKnown) return html`<span class="muted">none</span>`;
-  return html`<span class="muted" title="Not known: no queue of dead letters can be read from here. See Health.">–</span>`;
+  return html`<span class="muted" title="Unknown: no dead-letter queue can be read from here. See Health.">–</span>`;
 }

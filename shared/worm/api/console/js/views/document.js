@@ -50,10 +50,10 @@ export function DocumentView({ name, id }) {
 
 function Missing({ model, id, problem }) {
   return html`<${Heading} title=${id} trail=${trailOf(model.name)} />
-    <${ProblemBox} problem=${new Problem(problem.status, { ...problem.body, hint: model.softDelete ? "If it was deleted, it may be in trash." : null })}>
+    <${ProblemBox} problem=${new Problem(problem.status, { ...problem.body, hint: model.softDelete ? "If it was deleted, it may be in the trash." : null })}>
       <p class="links">
-        ${model.softDelete ? html`<a class="button" href=${address(["trash"], { model: model.name })}>Look in trash</a> ` : null}
-        ${model.oplog || model.space ? html`<a class="button" href=${reading.history(model.name, id)}>Look at its history</a>` : null}
+        ${model.softDelete ? html`<a class="button" href=${address(["trash"], { model: model.name })}>Look in the trash</a> ` : null}
+        ${model.oplog || model.space ? html`<a class="button" href=${reading.history(model.name, id)}>See its history</a>` : null}
       </p>
     <//>`;
 }
@@ -83,8 +83,8 @@ function useDraft(document) {
 /** Why these values cannot be written, or null. */
 function refused(values) {
   if (!values.some(isRounded)) return null;
-  const detail = "It is part of what you changed, and would be stored with other digits.";
-  return new Problem(0, { title: "Browsers cannot keep a whole number of this size exactly", detail, hint: "Use the API or the SDK for this change." });
+  const detail = "It is part of your change, and would be stored with different digits.";
+  return new Problem(0, { title: "A whole number is too large for a browser to store exactly", detail, hint: "Use the API or the SDK for this change." });
 }
 
 /** A problem that names members of the document is shown at their controls as well. */
@@ -156,7 +156,7 @@ function Editor({ model, id, found: loaded }) {
           ? new Problem(412, {
               title: "Somebody deleted this document",
               detail: "Your changes are still here.",
-              hint: "Restore it from trash or from its history, then save again.",
+              hint: "Restore it from the trash or from its history, then save again.",
             })
           : error,
       );
@@ -201,13 +201,13 @@ function Editor({ model, id, found: loaded }) {
                 <button type="button" disabled=${!isDirty || isBusy} onClick=${() => reset(found.document)}>Discard</button>
                 <button type="button" class="primary" disabled=${!isDirty || isWrong || isBusy} onClick=${() => save()}>Save</button>
               </div>`
-              : html`<p class="muted">${model.mode === "readwrite" ? "You may read this document, not change it." : `Documents of a model with mode ${model.mode} cannot be changed.`}</p>`
+              : html`<p class="muted">${model.mode === "readwrite" ? "You can read this document, but not change it." : `Documents of a model with mode ${model.mode} cannot be changed.`}</p>`
           }`
     }
     ${
       isDeleting
         ? html`<${Confirm} title=${`Delete ${id}?`} action="Delete" danger asksReason act=${remove} close=${() => setDeleting(false)}>
-          <p>${model.softDelete ? "It goes to trash, from where you can restore it." : model.oplog ? "It can be brought back from its history." : "This model keeps neither trash nor history: the document is gone for good."}</p>
+          <p>${model.softDelete ? "It moves to the trash, where you can restore it." : model.oplog ? "You can restore it from its history." : "This model keeps neither trash nor history, so the document is deleted permanently."}</p>
         <//>`
         : null
     }`;
@@ -264,7 +264,7 @@ function JsonEditor({ draft, set, fail, error, disabled }) {
     try {
       const value = JSON.parse(event.target.value);
       if (typeof value !== "object" || value === null || Array.isArray(value))
-        throw new Error("A document is a JSON object");
+        throw new Error("A document must be a JSON object");
       fail("", null);
       own.current = value;
       set(value);
@@ -311,14 +311,14 @@ function ThreeWay({ conflict, save, discard, back, isBusy }) {
     <div class="notice warn"><b>Somebody else saved this document first</b>${by ? html` (<time datetime=${by}>${relative(by)}</time>)` : null}.
       ${conflicts ? ` ${count(conflicts, "field")} changed on both sides: choose which value to keep.` : " You changed different fields; both can be kept."}</div>
     <div class="three-way-tools">
-      ${conflicts ? html`<button type="button" class="small" onClick=${() => all("mine")}>Conflicts: all mine</button> <button type="button" class="small" onClick=${() => all("theirs")}>Conflicts: all theirs</button>` : null}
+      ${conflicts ? html`<button type="button" class="small" onClick=${() => all("mine")}>Use mine for all conflicts</button> <button type="button" class="small" onClick=${() => all("theirs")}>Use theirs for all conflicts</button>` : null}
     </div>
     <div class="scroll" role="region" aria-label="Fields that changed" tabindex="0"><table class="diff three">
       <thead><tr><th scope="col">Field</th><th scope="col">Base</th><th scope="col">Mine</th><th scope="col">Theirs</th></tr></thead>
       <tbody>${rows.map((row) => html`<${ThreeWayRow} key=${label(row.path)} row=${row} choice=${choices[label(row.path)]} choose=${(side) => choose(row, side)} />`)}</tbody>
     </table></div>
     <div class="save-bar">
-      <span class="muted" aria-live="polite">${open ? `${count(open, "field")} to decide` : "everything is decided"}</span>
+      <span class="muted" aria-live="polite">${open ? `${count(open, "field")} left to decide` : "nothing left to decide"}</span>
       <button type="button" onClick=${back}>Keep editing</button>
       <button type="button" onClick=${discard}>Discard mine</button>
       <button type="button" class="primary" disabled=${open > 0 || isBusy} onClick=${() => save(merged(theirs.document, rows, choices))}>Save on top of theirs</button>
@@ -359,7 +359,7 @@ function Creator({ model }) {
   const wrongId = state.errors.get("/id");
   useUnsaved(!isBusy && (isWrong || id !== "" || changes(emptyDocument(model.schema), draft).length > 0));
   if (!mayCreate(model))
-    return html`<${Heading} title=${`New ${model.name}`} trail=${trailOf(model.name)} /><p class="muted">You may not create documents here.</p>`;
+    return html`<${Heading} title=${`New ${model.name}`} trail=${trailOf(model.name)} /><p class="muted">You cannot create documents here.</p>`;
   const create = async (event) => {
     event.preventDefault();
     const obstacle = refused([draft]);
@@ -385,7 +385,7 @@ function Creator({ model }) {
     <${Heading} title=${`New ${model.name}`} trail=${trailOf(model.name)}><${CodeButton} /><//>
     <${CodePanel} snippet=${snippets.create({ model: model.name, id, document: draft, branch })} />
     <${Tabs} />
-    ${isSingleton ? null : html`<div class="form"><label class=${`field ${wrongId ? "wrong" : ""}`} data-pointer="/id"><span>id <small>empty: a new one</small></span><input type="text" class="mono" value=${id} onInput=${(event) => setId(event.target.value)} />${wrongId ? html`<p class="error">${wrongId}</p>` : null}</label></div>`}
+    ${isSingleton ? null : html`<div class="form"><label class=${`field ${wrongId ? "wrong" : ""}`} data-pointer="/id"><span>id <small>leave empty to generate one</small></span><input type="text" class="mono" value=${id} onInput=${(event) => setId(event.target.value)} />${wrongId ? html`<p class="error">${wrongId}</p>` : null}</label></div>`}
     <${Body} model=${model} state=${state} disabled=${isBusy} />
     <${ProblemBox} problem=${problem} />
     <div class="save-bar"><${FoldedReason} value=${reason} set=${setReason} /><button type="submit" class="primary" disabled=${isWrong || isBusy}>Create</button></div>

@@ -10,9 +10,9 @@ import { snippets } from "../snippets.js";
 import { queryOf } from "./query.js";
 
 const MEANINGS = {
-  index_lookup: "reads the indexes that the filter needs, then the documents that they name",
-  manifest_scan: "reads the table, and no document unless a value is too large for the table",
-  manifest_targeted: "reads the table, then the documents that it names",
+  index_lookup: "reads the indexes that the filter needs, then the documents they point to",
+  manifest_scan: "reads the table, and documents only for values that are too large for the table",
+  manifest_targeted: "reads the table, then the documents it points to",
   full_scan: "lists the collection and reads every document",
 };
 
@@ -53,9 +53,9 @@ export function Plan({ plan }) {
       "Files",
       plan.files === undefined ? undefined : Array.isArray(plan.files) ? plan.files.join(", ") : number(plan.files),
     ],
-    ["Fields of the table", plan.manifestFields?.filter((name) => name !== ".").join(", ")],
+    ["Table fields", plan.manifestFields?.filter((name) => name !== ".").join(", ")],
     ["Table as of", plan.manifestAsOf && time(plan.manifestAsOf)],
-    ["Documents assumed", plan.assumedDocuments === undefined ? undefined : number(plan.assumedDocuments)],
+    ["Assumed documents", plan.assumedDocuments === undefined ? undefined : number(plan.assumedDocuments)],
   ].filter(([, text]) => text);
   return html`<section class="plan" aria-label="Plan">
     <div class="strategy"><b class="mono">${plan.strategy}</b><span>${MEANINGS[plan.strategy] ?? ""}</span></div>
@@ -72,7 +72,7 @@ export function Plan({ plan }) {
       )}</tbody>
     </table>
     ${facts.length ? html`<dl class="facts stacked">${facts.map(([title, text]) => html`<div key=${title}><dt>${title}</dt><dd>${text}</dd></div>`)}</dl>` : null}
-    <p class="muted">The estimate is for a session that has nothing in memory. What was run can be cheaper.</p>
+    <p class="muted">The estimate assumes a session with nothing in memory. The actual run can be cheaper.</p>
   </section>`;
 }
 

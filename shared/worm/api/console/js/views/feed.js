@@ -132,10 +132,10 @@ export function FeedView() {
       <${CodeButton} />
     <//>
     <${CodePanel} snippet=${snippets.changes({ model })} />
-    ${query.get("branch") ? html`<p class="notice">These are the changes of the main branch. What a branch changes is under <a href=${address(["branches"], { compare: query.get("branch") })}>Branches</a>.</p>` : null}
+    ${query.get("branch") ? html`<p class="notice">These are the changes on the main branch. For the changes on this branch, see <a href=${address(["branches"], { compare: query.get("branch") })}>Branches</a>.</p>` : null}
     <${ProblemBox} problem=${state.problem} />
     <${Activity} items=${items} />
-    ${items.length ? html`<${Changes} items=${items} />${older ? html`<p class="older"><button type="button" onClick=${readOlder}>Older</button></p>` : null}` : html`<${Empty} title="No changes yet">They appear here as they are recorded.<//>`}`;
+    ${items.length ? html`<${Changes} items=${items} />${older ? html`<p class="older"><button type="button" onClick=${readOlder}>Older</button></p>` : null}` : html`<${Empty} title="No changes yet">Changes appear here as they are recorded.<//>`}`;
 }
 
 function Activity({ items }) {

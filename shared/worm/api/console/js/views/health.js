@@ -40,7 +40,7 @@ export function HealthView() {
 }
 
 function Findings({ findings }) {
-  if (!findings.length) return html`<${Empty} title="Nothing was found" />`;
+  if (!findings.length) return html`<${Empty} title="No findings" />`;
   return html`<div class="scroll" role="region" aria-label="Findings" tabindex="0"><table class="list findings">
     <thead><tr><th scope="col">State</th><th scope="col">Area</th><th scope="col">Finding</th></tr></thead>
     <tbody>${findings.map(
@@ -73,8 +73,8 @@ function Rejected({ isExpected }) {
 
 function NoLetters({ isKnown }) {
   if (isKnown)
-    return html`<${Empty} title="None">Messages that a worker could not handle wait here, with the reason.<//>`;
-  return html`<${Empty} title="No queue is known">Name the stack in <code>WORM_STACK</code>, or the queue in <code>WORM_DLQ_URL</code>, where you run <code>worm serve</code>.<//>`;
+    return html`<${Empty} title="No dead letters">Messages that a worker could not process appear here, with the reason.<//>`;
+  return html`<${Empty} title="No dead-letter queue is configured">Set <code>WORM_STACK</code> to the name of the stack, or <code>WORM_DLQ_URL</code> to the queue, where you run <code>worm serve</code>.<//>`;
 }
 
 function Letters({ items, more, sent }) {
@@ -129,7 +129,7 @@ function Why({ asked }) {
     event.preventDefault();
     go(here({ key: text.trim() || null }));
   };
-  return html`<section aria-label="Why"><h2>What became of an upload</h2>
+  return html`<section aria-label="Why"><h2>What happened to an upload</h2>
     <form class="inline-form" onSubmit=${submit}>
       <label class="field grow"><span>Key</span><input type="text" class="mono" value=${text} placeholder="org/customers/jane@acme.com/profile.json" onInput=${(event) => setText(event.target.value)} /></label>
       <button type="submit">Explain</button>
@@ -164,8 +164,8 @@ function Verdict({ asked }) {
         "Row",
         why.row &&
           (why.row.isThere
-            ? `there${why.row.seq ? `, of entry ${why.row.seq}` : ""}${why.row.behind ? `, ${count(why.row.behind, "entry", "entries")} behind` : ""}`
-            : "not there"),
+            ? `present${why.row.seq ? `, from entry ${why.row.seq}` : ""}${why.row.behind ? `, ${count(why.row.behind, "entry", "entries")} behind` : ""}`
+            : "missing"),
       ],
       ["Rejection", why.rejection],
       ["Dead letters", why.deadLetters?.length ? why.deadLetters.map((one) => one.reason).join("; ") : null],
@@ -198,17 +198,17 @@ function Cost() {
     go(here({ [name]: Math.max(0, Math.round(Number(event.target.value)) || 0) }), { replace: true });
   return html`<section aria-label="Cost"><h2>Cost per day</h2>
     <div class="inline-form">
-      <label class="field"><span>Changes a day</span><input type="number" min="0" step="100" value=${perDay.changes} onChange=${set("changes")} /></label>
-      <label class="field"><span>Queries a day</span><input type="number" min="0" step="100" value=${perDay.queries} onChange=${set("queries")} /></label>
+      <label class="field"><span>Changes per day</span><input type="number" min="0" step="100" value=${perDay.changes} onChange=${set("changes")} /></label>
+      <label class="field"><span>Queries per day</span><input type="number" min="0" step="100" value=${perDay.queries} onChange=${set("queries")} /></label>
     </div>
     <${Answered} answer=${answer} lines=${5}>${({
       own,
       points,
-    }) => html`<p class="sum"><b>${usd(own.usdPerMonth / DAYS_PER_MONTH)}</b> a day, ${usd(own.usdPerMonth)} a month, by list prices${own.region ? ` of ${own.region}` : ""}${own.date ? ` as of ${own.date}` : ""}</p>
-      <${Plot} xs=${CHANGES_PER_DAY} series=${[{ label: "USD a day", values: points, kind: "line" }]} height=${180} xValue=${thousands} yValue=${(value) => usd(value)}
-        text=${`USD a day by changes a day: ${CHANGES_PER_DAY.map((changes, index) => `${number(changes)} changes ${usd(points[index])}`).join(", ")}`} />
-      <details><summary>Lines of the estimate</summary><div class="scroll" role="region" aria-label="Lines of the estimate" tabindex="0"><table class="list">
-        <thead><tr><th scope="col">Part</th><th scope="col">What</th><th scope="col" class="number">USD a month</th></tr></thead>
+    }) => html`<p class="sum"><b>${usd(own.usdPerMonth / DAYS_PER_MONTH)}</b> per day, ${usd(own.usdPerMonth)} per month, at list prices${own.region ? ` in ${own.region}` : ""}${own.date ? ` as of ${own.date}` : ""}</p>
+      <${Plot} xs=${CHANGES_PER_DAY} series=${[{ label: "USD per day", values: points, kind: "line" }]} height=${180} xValue=${thousands} yValue=${(value) => usd(value)}
+        text=${`USD per day by changes per day: ${CHANGES_PER_DAY.map((changes, index) => `${number(changes)} changes ${usd(points[index])}`).join(", ")}`} />
+      <details><summary>Estimate details</summary><div class="scroll" role="region" aria-label="Estimate details" tabindex="0"><table class="list">
+        <thead><tr><th scope="col">Part</th><th scope="col">Item</th><th scope="col" class="number">USD per month</th></tr></thead>
         <tbody>${(own.lines ?? []).map((line, index) => html`<tr key=${index}><th scope="row">${line.group}</th><td class="wrap">${line.what}</td><td class="number">${usd(line.usd)}</td></tr>`)}</tbody>
       </table></div></details>`}<//>
   </section>`;

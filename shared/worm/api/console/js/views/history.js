@@ -136,7 +136,7 @@ function Timeline({ model, entries, current, older, target, branch, reload, read
     ${
       rolling
         ? html`<${Confirm} title=${`Roll back to entry ${entry.seq}?`} action="Roll back" asksReason act=${rollback} close=${() => setRolling(false)}>
-          <p>The document is saved again as it was. History is not rewritten: this adds an entry, which you can roll back as well.</p>
+          <p>This saves the document again as it was. It does not rewrite the history: it adds an entry, which you can also roll back.</p>
           <${Differences} from=${current?.document ?? null} to=${shown.value?.document} fromTitle="Now" toTitle="After" />
         <//>`
         : null

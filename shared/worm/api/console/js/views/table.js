@@ -61,7 +61,7 @@ function Table({ model }) {
     <${CodePanel} snippet=${snippets.query({ model: model.name, ...asked, filter, limit: FIRST_ROWS, cursor: query.get("cursor") })} />
     ${
       filter === undefined
-        ? html`<${ProblemBox} problem=${{ message: "The filter of this address is not a JSON object" }}><a href=${here({ filter: null })}>Remove the filter</a><//>`
+        ? html`<${ProblemBox} problem=${{ message: "The filter in the address is not a JSON object" }}><a href=${here({ filter: null })}>Remove the filter</a><//>`
         : html`<${Filters} model=${model} fields=${fields} filter=${filter} branch=${asked.branch} />
           ${hasPast && (query.has("time") || asked.at) ? html`<${Moment} model=${model} at=${asked.at} />` : null}
           <div class="table-body">
@@ -122,7 +122,7 @@ function OpenById({ model }) {
 function ChipDialog({ fields, chip, save, close }) {
   const [isJson, setJson] = useState(Boolean(chip?.json));
   return html`<${Dialog} title=${chip ? "Change a condition" : "Add a condition"} close=${close}>
-    <div role="group" aria-label="How to write it" class="segments">
+    <div role="group" aria-label="Condition format" class="segments">
       <button type="button" aria-pressed=${!isJson} onClick=${() => setJson(false)}>Field</button>
       <button type="button" aria-pressed=${isJson} onClick=${() => setJson(true)}>JSON</button>
     </div>
@@ -176,7 +176,7 @@ function FieldCondition({ fields, chip, save }) {
         ? null
         : values
           ? html`<label class="field"><span>Value</span><select value=${shown} onChange=${pick(setText)}>${values.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select></label>`
-          : html`<label class="field"><span>Value ${operator.many ? html`<small>several by commas${field.enum ? `: ${field.enum.join(", ")}` : ""}</small>` : field.kind === "datetime" ? html`<small>UTC, such as 2026-02-24T12:00:00Z</small>` : null}</span>
+          : html`<label class="field"><span>Value ${operator.many ? html`<small>separate values with commas${field.enum ? `: ${field.enum.join(", ")}` : ""}</small>` : field.kind === "datetime" ? html`<small>UTC, such as 2026-02-24T12:00:00Z</small>` : null}</span>
             <input type="text" value=${text} onInput=${pick(setText)} inputmode=${["number", "integer"].includes(field.kind) ? "decimal" : null} /></label>`
     }
     ${error ? html`<p class="error" role="alert">${error}</p>` : null}
@@ -272,7 +272,7 @@ function Facet({ model, index, filter, asked }) {
   );
   return html`<${Answered} answer=${answer} lines=${3}>${(found) => {
     const values = facetValues(found.groups ?? [], name);
-    if (!values.length) return html`<p class="muted">no values</p>`;
+    if (!values.length) return html`<p class="muted">No values</p>`;
     const chosen = filter[name];
     return html`<ul>${values.slice(0, FACET_VALUES).map(([value, amount]) => {
       const isOn = JSON.stringify(chosen) === JSON.stringify(value);
@@ -403,13 +403,13 @@ function Rows({ model, fields, columns, asked }) {
           ${rest > 0 ? html`<tr key="below" class="spacer" aria-hidden="true"><td colspan=${all.length + 1} style=${{ height: `${rest * ROW_PIXELS}px` }}></td></tr>` : null}
         </tbody>
       </table>
-      ${isComplete && !length && !problem ? html`<${Empty} title=${asked.filter ? "No document matches" : "No documents"}>${asked.at ? "At that moment." : ""}<//>` : null}
+      ${isComplete && !length && !problem ? html`<${Empty} title=${asked.filter ? "No matching documents" : "No documents"}>${asked.at ? "At that time." : ""}<//>` : null}
     </div>
     <${ProblemBox} problem=${problem} retry=${pages.retry.bind(pages)}>${problem?.body?.plan && problem.body.type?.endsWith("too-expensive") ? html`<${TooExpensive} />` : null}<//>
     <div class="row-count" hidden=${isFailed}>
       ${pages.first ? html`<a href=${here({ cursor: null })} onClick=${() => setTimeout(() => setTurn(turn + 1))}>From the beginning</a> · ` : null}
-      ${isComplete && !pages.first ? count(length, "row") : `${count(length, "row")} read`}${total === null ? "" : ` of ${number(total)}`}${isEnd ? "" : ", scroll for more"}
-      ${asked.at ? html` · <${Badge} tone="warn">the past: rows are read-only<//>` : null}
+      ${isComplete && !pages.first ? count(length, "row") : `${count(length, "row")} loaded`}${total === null ? "" : ` of ${number(total)}`}${isEnd ? "" : ", scroll for more"}
+      ${asked.at ? html` · <${Badge} tone="warn">past state: rows are read-only<//>` : null}
     </div>
   </div>`;
 }
@@ -455,7 +455,7 @@ function Header({ field, sort }) {
   const arrow = { none: "", ascending: "↑", descending: "↓" }[direction];
   const isNumber = ["integer", "number"].includes(field.kind);
   return html`<th scope="col" aria-sort=${direction} class=${`${isNumber ? "number" : ""} ${field.path === "id" ? "key" : ""}`}>
-    <button type="button" onClick=${change} title="Sort; with Shift, also by this">${field.path}<span class="arrow" aria-hidden="true">${arrow}</span></button>
+    <button type="button" onClick=${change} title="Sort by this column; hold Shift to sort by several">${field.path}<span class="arrow" aria-hidden="true">${arrow}</span></button>
   </th>`;
 }
 

@@ -39,7 +39,7 @@ export function TrashView() {
     <${Answered} answer=${answer} lines=${4}>${({ items, cursor }) =>
       items.length
         ? html`<${Deleted} items=${items} isCut=${Boolean(cursor)} branch=${branch} reload=${answer.reload} />`
-        : html`<${Empty} title="Trash is empty">Deleted documents of models with <code>softDelete</code> wait here until they expire.<//>`}<//>`;
+        : html`<${Empty} title="The trash is empty">Deleted documents of models with <code>softDelete</code> stay here until they expire.<//>`}<//>`;
 }
 
 function Deleted({ items, isCut, branch, reload }) {
@@ -63,13 +63,13 @@ function Deleted({ items, isCut, branch, reload }) {
   };
   const purge = async () => {
     await call("DELETE", target(purging), { query: { branch } });
-    tell(`${purging.id} was removed for good`);
+    tell(`${purging.id} was permanently deleted`);
     reload();
   };
   return html`<${ProblemBox} problem=${problem} />
     <p class="muted above">${isCut ? "The first " : ""}${count(items.length, "document")}</p>
     <div class="scroll" role="region" aria-label="Trash" tabindex="0"><table class="list">
-      <thead><tr><th scope="col">Document</th><th scope="col">Deleted</th><th scope="col">By</th><th scope="col">Reason</th><th scope="col">Left</th><th scope="col"><span class="unseen">Actions</span></th></tr></thead>
+      <thead><tr><th scope="col">Document</th><th scope="col">Deleted</th><th scope="col">By</th><th scope="col">Reason</th><th scope="col">Time left</th><th scope="col"><span class="unseen">Actions</span></th></tr></thead>
       <tbody>${items.map((one) => {
         const isSoon = one.expiresAt && Date.parse(one.expiresAt) - now < SOON_MILLISECONDS;
         return html`<tr key=${`${one.model}/${one.id}`}>
@@ -88,7 +88,7 @@ function Deleted({ items, isCut, branch, reload }) {
     ${
       purging
         ? html`<${Confirm} title=${`Purge ${purging.id}?`} action="Purge" danger act=${purge} close=${() => setPurging(null)}>
-          <p>It is removed from trash for good. Its history stays.</p><//>`
+          <p>This permanently deletes it from the trash. Its history is kept.</p><//>`
         : null
     }`;
 }
