@@ -102,7 +102,7 @@ def test_the_demo_runs_in_an_empty_directory_and_leaves_nothing(environment: Env
 def test_the_embedded_aws_serves_until_it_is_ended(environment: Environments, tmp_path: Path) -> None:
     installed = environment("dev")
     with _running(installed, tmp_path, "dev") as process:
-        said = _said_until(process, r"^the console of the bucket: (\S+)$")
+        said = _said_until(process, r"^the console for this bucket: (\S+)$")
         assert "Customer" in _models(said)
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=60) == 0
