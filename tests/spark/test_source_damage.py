@@ -32,7 +32,7 @@ def test_an_old_state_keeps_what_fits_the_schema_of_today() -> None:
 
     shown = [(row["document"]["name"], row["document"]["level"]) for row in rows if isinstance(row["document"], dict)]
     assert shown == [("Acme", None), ("Acme", 3)]
-    assert [row[CORRUPT] for row in rows] == ['document: level: "high" is no integer of 64 bits', None, None]
+    assert [row[CORRUPT] for row in rows] == ['document: level: "high" is not a valid integer of 64 bits', None, None]
     assert [row["seq"] for row in room.rows(history="true", mode="DROPMALFORMED")] == [2, 3]
     with pytest.raises(Invalid, match="level"):
         room.rows(history="true", mode="FAILFAST")
@@ -71,7 +71,7 @@ def test_only_the_value_that_does_not_fit_is_null_at_every_depth() -> None:
         "numbers": [1, None, None, 3],
         "scalar": None,
     }
-    assert reason == 'one: n: "x" is no integer of 64 bits'
+    assert reason == 'one: n: "x" is not a valid integer of 64 bits'
     assert batches.batch([cells]).num_rows == 1
 
 

@@ -127,7 +127,7 @@ def _converter(kind: DataType, path: str) -> Convert:
 
 def _unfit(value: JsonValue, wanted: str) -> Unfit:
     shown = dumps(value).decode()
-    return Unfit(f"{shown if len(shown) <= 60 else type_name(value)} is not of type {wanted}")
+    return Unfit(f"{shown if len(shown) <= 60 else type_name(value)} is not a valid {wanted}")
 
 
 def _each(items: Iterable[tuple[str, Convert, JsonValue]], made: Callable[[list[object]], object]) -> object:
