@@ -286,5 +286,5 @@ class Tab:
         return self.page.locator("dialog[open]")
 
     def announced(self, text: str) -> None:
-        """What screen readers are told."""
-        self.page.locator('[role="status"].unseen', has_text=text).wait_for(state="attached")
+        """What screen readers say, with its capitals."""
+        self.page.locator('[role="status"].unseen', has_text=re.compile(re.escape(text))).wait_for(state="attached")
