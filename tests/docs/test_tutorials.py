@@ -16,7 +16,7 @@ import pytest
 from tests.cli.deployed import Deployed
 from tests.docs.following import Desk, clean_environment, follow
 from tests.docs.markdown import ROOT, blocks
-from tests.emulators import CREDENTIALS, s3_client
+from tests.emulators import CREDENTIALS, moto_server, s3_client
 from worm.dev.cfn import load
 
 pytestmark = pytest.mark.slow
@@ -58,20 +58,16 @@ def test_the_tutorial_on_the_embedded_aws_prints_what_it_shows(desk: Desk) -> No
 
 @pytest.mark.clients
 @pytest.mark.timeout(300)
-def test_the_deployment_that_needs_no_account_prints_what_it_shows(moto_endpoint: str, desk: Desk) -> None:
-    s3_client(moto_endpoint).create_bucket(Bucket="acme-documents")
-    Deployed(moto_endpoint, "acme", "acme-documents").create()
-    aws = CREDENTIALS | {"AWS_ENDPOINT_URL": moto_endpoint}
+def test_the_deployment_that_needs_no_account_prints_what_it_shows(desk: Desk) -> None:
+    """On a moto of its own: other tests have a stack of this name."""
     path = f"{desk.environment['PATH']}{os.pathsep}{ROOT / '.venv-clients' / 'bin'}"
-    printed = follow(
-        DEPLOY,
-        replace(
-            desk,
-            environment={**desk.environment, **aws, "PATH": path},
-            skips=NEEDS_ACCOUNT,
-            replaces={"--push crm.json": "--push crm.json --settle 0"},
-        ),
-    )
+    with moto_server() as endpoint:
+        s3_client(endpoint).create_bucket(Bucket="acme-documents")
+        Deployed(endpoint, "acme", "acme-documents").create()
+        aws = CREDENTIALS | {"AWS_ENDPOINT_URL": endpoint, "PATH": path}
+        away = {"--push crm.json": "--push crm.json --settle 0"}
+        environment = {**desk.environment, **aws}
+        printed = follow(DEPLOY, replace(desk, environment=environment, skips=NEEDS_ACCOUNT, replaces=away))
     (line,) = [line for line in shell_lines(DEPLOY) if "ExistingBucketName" in line]
     assert any(f"Deploy:  {line.removeprefix('.venv-tools/bin/')}\n" in one for one in printed)
 
