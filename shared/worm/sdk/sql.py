@@ -48,6 +48,8 @@ MEMORY_LIMIT = "1GB"
 TIMEOUT_SECONDS = 30.0
 ROWS_MAX = 1_000_000
 PATIENCE_SECONDS = 0.1
+LOCKED = "SET lock_configuration = true"
+READING = "BEGIN TRANSACTION READ ONLY"
 DuckConnection: TypeAlias = "duckdb.DuckDBPyConnection"
 DuckRelation: TypeAlias = "duckdb.DuckDBPyRelation"
 SqlRow = dict[str, Any]
@@ -194,7 +196,7 @@ class SqlLimits:
             isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < threading.TIMEOUT_MAX
         ):
             raise Invalid(f"must be a number of seconds, or None, not {shown(timeout)}", path="timeout")
-        if max_rows is not None and (type(max_rows) is not int or max_rows < 0):
+        if max_rows is not None and (type(max_rows) is not int or not 0 <= max_rows < 2**62):
             raise Invalid(f"must be a number of rows, or None, not {shown(max_rows)}", path="max_rows")
         return cls(memory_limit, timeout, max_rows)
 
@@ -217,10 +219,9 @@ def run_sql(
     try:
         for name, table in _tables(connection, statement, models, read):
             connection.register(name, table)
-        connection.execute("SET lock_configuration = true")
-        connection.execute("BEGIN TRANSACTION READ ONLY")
-        with _interrupted_after(connection, limits.timeout):
-            return _answer(connection.sql(statement, params=params), limits.max_rows)
+        connection.execute(LOCKED)
+        connection.execute(READING)
+        return _answer(connection, statement, params, limits)
     except engine.Error as error:
         raise _invalid(engine, error, models, limits) from None
     finally:
@@ -447,31 +448,29 @@ def _interrupted_after(connection: DuckConnection, seconds: float | None) -> Ite
             watcher.join()  # it must not touch a closed connection
 
 
-def _answer(found: DuckRelation, max_rows: int | None) -> SqlRows:
-    from arro3.core import RecordBatchReader, Table
+def _answer(connection: DuckConnection, statement: str, params: Params | None, limits: SqlLimits) -> SqlRows:
+    """DuckDB computes the whole answer in its own memory; Arrow gets a copy when nothing can fail anymore."""
+    from arro3.core import Table
 
-    kinds = [str(one) for one in found.types]
-    columns = [f"#{at}::VARCHAR" if _AS_TEXT.search(kind) else f"#{at}" for at, kind in enumerate(kinds, start=1)]
-    named = [f'{column} AS "{_quoted(name)}"' for column, name in zip(columns, found.columns, strict=True)]
-    chosen = found.project(", ".join(named))
-    reader = RecordBatchReader.from_arrow(chosen)
-    batches, count = list[Any](), 0
-    for batch in reader:
-        batches.append(batch)
-        count += batch.num_rows
-        if max_rows is not None and count > max_rows:
-            hint = Hint(
-                "add LIMIT to the statement, or raise max_rows",
-                "add LIMIT to the statement",
-                "add LIMIT to the statement",
-            )
-            raise Invalid(f"the answer has more than {max_rows:,} rows", path="statement", hint=hint)
-    integers = {name for name, kind in zip(chosen.columns, kinds, strict=True) if kind in ("HUGEINT", "UHUGEINT")}
-    return SqlRows(Table.from_batches(batches, schema=reader.schema), frozenset(integers))
+    with _interrupted_after(connection, limits.timeout):
+        found = connection.sql(statement, params=params)
+        kinds = [str(one) for one in found.types]
+        names = found.project("*").columns  # of two equal names, the second is changed
+        chosen = found.project(", ".join(_column(at, *one) for at, one in enumerate(zip(names, kinds, strict=True), 1)))
+        if limits.max_rows is not None:
+            chosen = chosen.limit(limits.max_rows + 1)
+        kept = chosen.materialize()
+    table = Table.from_arrow(kept)
+    if limits.max_rows is not None and table.num_rows > limits.max_rows:
+        hint = Hint("add LIMIT to the statement, or raise max_rows", "add LIMIT to the statement")
+        raise Invalid(f"the answer has more than {limits.max_rows:,} rows", path="statement", hint=hint)
+    integers = {name for name, kind in zip(names, kinds, strict=True) if kind in ("HUGEINT", "UHUGEINT")}
+    return SqlRows(table, frozenset(integers))
 
 
-def _quoted(name: str) -> str:
-    return name.replace('"', '""')
+def _column(at: int, name: str, kind: str) -> str:
+    quoted = name.replace('"', '""')
+    return f'#{at}{"::VARCHAR" if _AS_TEXT.search(kind) else ""} AS "{quoted}"'
 
 
 def _said(error: Exception) -> str:
@@ -494,7 +493,12 @@ def _invalid(engine: Any, error: Exception, models: Mapping[str, ModelDef], limi
         word = None if token is None else _model_called(token[1], models)
         return Invalid(said, path="statement", hint=None if word is None else f'a word of SQL needs quotes: "{word}"')
     if isinstance(error, engine.CatalogException) and (unknown := re.search(r"Table with name (\w+)", said)):
-        close = get_close_matches(unknown[1].lower(), [one.lower() for one in models], n=1)
-        near = f"did you mean {_model_called(close[0], models)}?" if close else f"models: {', '.join(models) or 'none'}"
-        return Invalid(said.partition(" Did you mean")[0], path="statement", hint=near)
+        return Invalid(said.partition(" Did you mean")[0], path="statement", hint=_meant(unknown[1], models))
     return Invalid(said, path="statement")
+
+
+def _meant(name: str, models: Mapping[str, ModelDef]) -> str:
+    if _model_called(name, models) is not None:
+        return "a statement reads the models that stand after FROM and JOIN"
+    close = get_close_matches(name.lower(), [one.lower() for one in models], n=1)
+    return f"did you mean {_model_called(close[0], models)}?" if close else f"models: {', '.join(models) or 'none'}"
