@@ -327,13 +327,13 @@ def test_variables_of_the_program_are_no_tables(db: worm.Worm) -> None:
 def test_a_statement_that_takes_too_long_is_interrupted(db: worm.Worm) -> None:
     endless = "select count(*) from range(100000000) a, range(100000000) b where a.range * b.range % 7 = 3"
     error = refused(db, endless, timeout=0.2)
-    assert str(error) == "statement: the statement took longer than 0.2 seconds (ask for less, or raise timeout)"
+    assert str(error) == "statement: the statement took longer than 0.2 s (ask for less, or raise timeout)"
     assert [one.name for one in threading.enumerate() if one.name == "worm-sql"] == []
 
 
 def test_a_parameter_does_not_escape_the_time_limit(db: worm.Worm) -> None:
     endless = "select count(*) from range(100000000) a, range(?) b where a.range * b.range % 7 = 3"
-    assert "longer than 0.2 seconds" in str(refused(db, endless, [100000000], timeout=0.2))
+    assert "longer than 0.2 s" in str(refused(db, endless, [100000000], timeout=0.2))
 
 
 def test_a_statement_that_needs_too_much_memory_is_refused(db: worm.Worm, tmp_path: Path) -> None:

@@ -224,10 +224,10 @@ def query(
     """Query the rows of a model, or of several with SQL."""
     statement = once(sql, "--sql", "one statement can name several models")
     if statement is not None:
-        asked_otherwise = {"MODEL": model, "--filter": filter, "--where": where, "--sort": sort, "--select": select}
-        asked_otherwise |= {"--limit": limit is not None, "--offset": offset, "--cursor": cursor}
-        asked_otherwise |= {"--strategy": strategy, "--explain": explain, "--analyze": analyze}
-        for option in [name for name, one in asked_otherwise.items() if one]:
+        others: dict[str, object] = {"MODEL": model, "--filter": filter, "--where": where, "--sort": sort}
+        others |= {"--select": select, "--limit": limit is not None, "--offset": offset, "--cursor": cursor}
+        others |= {"--strategy": strategy, "--explain": explain, "--analyze": analyze}
+        for option in [name for name, one in others.items() if one]:
             hint = "say it in the statement: FROM, WHERE, ORDER BY, LIMIT, OFFSET, EXPLAIN"
             raise Invalid(f"{option} and --sql cannot be combined", hint=hint)
         limits: SqlOptions = {"timeout": timeout or TIMEOUT_SECONDS, "memory_limit": memory_limit or MEMORY_LIMIT}

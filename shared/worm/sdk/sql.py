@@ -482,7 +482,7 @@ def _invalid(engine: Any, error: Exception, models: Mapping[str, ModelDef], limi
     said = _said(error)
     if isinstance(error, engine.InterruptException):
         hint = Hint("ask for less, or raise timeout", "ask for less, or raise --timeout", "ask for less")
-        return Invalid(f"the statement took longer than {limits.timeout:g} seconds", path="statement", hint=hint)
+        return Invalid(f"the statement took longer than {limits.timeout:g} s", path="statement", hint=hint)
     if isinstance(error, engine.OutOfMemoryException):
         hint = Hint("ask for less, or raise memory_limit", "ask for less, or raise --memory-limit", "ask for less")
         return Invalid(f"the statement needs more than {limits.memory_limit} of memory", path="statement", hint=hint)
