@@ -81,6 +81,14 @@ def test_a_wrong_question_is_refused(
     assert message in ended.stderr
 
 
+def test_without_duckdb_the_command_says_what_to_install(
+    worm: Command, url: str, session: Worm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    ended = worm("table", "query", "--url", url, "--sql", "select 1")
+    assert (ended.exit_code, "pip install 's3worm[sql]'" in ended.stderr) == (3, True)
+
+
 def test_the_process_says_nothing_but_the_answer(url: str, session: Worm) -> None:
     """DuckDB's module prints what it thinks was leaked if something of it is left at the end."""
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'shared'}"}

@@ -20,7 +20,6 @@ from worm.api.call import JSON, PAGE_BYTES_MAX, PAGE_ROWS_MAX, Call, HttpAnswer,
 from worm.api.problems import RETRY_SECONDS, HttpProblem
 from worm.api.queries import LIMIT, AskedRows, check_members, flag_of, limit_of, within
 from worm.api.routes import Route
-from worm.codec.csv_rows import json_line
 from worm.codec.strict_json import JsonObject
 from worm.errors import Invalid, shown
 from worm.model import Worm
@@ -49,7 +48,7 @@ def run_statement(call: Call) -> HttpAnswer:
     models = {name: one for name, one in session.schema.models.items() if call.identity.sees(name)}
     with _turn(), within(call, allow_scan=allow_scan):
         found = run_sql(statement, params, models, read, SqlLimits(max_rows=limit + 1, is_cut=True))
-    items = [json_line(json_row(row)).encode() for row in found[:limit]]
+    items = [orjson.dumps(json_row(row)) for row in found[:limit]]
     fitting = sum(size <= PAGE_BYTES_MAX for size in accumulate(len(item) + 1 for item in items)) or 1
     rows = [orjson.Fragment(item) for item in items[:fitting]]
     return json_answer({"columns": found.columns, "items": rows, "hasMore": len(found) > len(rows)})

@@ -13,13 +13,14 @@ from contextlib import contextmanager
 from dataclasses import field
 from decimal import Decimal
 from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, TypedDict, cast
 
 import typer
 
 from worm.cli.arguments import ModelName, complete_model, note_undeclared, opened_output, output_path
-from worm.cli.options import SessionOnBranch, TargetOnBranch
+from worm.cli.options import SessionOnBranch, TargetOnBranch, needs_extra
 from worm.cli.output import (
     RowFormat,
     Rows,
@@ -231,6 +232,8 @@ def query(
             hint = "say it in the statement: FROM, WHERE, ORDER BY, LIMIT, OFFSET, EXPLAIN"
             raise Invalid(f"{option} and --sql cannot be combined", hint=hint)
         limits: SqlOptions = {"timeout": timeout or TIMEOUT_SECONDS, "memory_limit": memory_limit or MEMORY_LIMIT}
+        with needs_extra("sql"):
+            import_module("duckdb")
         found = session.sql(statement, **limits, **moment(at, max_changed))
         echo_rows(found.columns, [json_row(row) for row in found], format, raw_csv=csv_raw)
         return

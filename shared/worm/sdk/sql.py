@@ -165,8 +165,8 @@ def json_row(row: SqlRow) -> JsonObject:
 
 
 def json_value(value: Any) -> JsonValue:
-    """Decimals are numbers, times are ISO 8601, bytes are hexadecimal. An integer beyond 64 bits is text; infinity, which
-    JSON lacks, is null."""
+    """Decimals are numbers, times are ISO 8601, bytes are hexadecimal. An integer beyond 64 bits is text; infinity and
+    NaN, which JSON lacks, are null."""
     if isinstance(value, list | tuple):
         return [json_value(one) for one in value]
     if isinstance(value, dict):
@@ -507,6 +507,6 @@ def _invalid(engine: Any, error: Exception, models: Mapping[str, ModelDef], limi
 
 def _meant(name: str, models: Mapping[str, ModelDef]) -> str:
     if _model_called(name, models) is not None:
-        return "a statement reads the models that stand after FROM and JOIN"
+        return "only models that are named after FROM and JOIN are read"
     close = get_close_matches(name.lower(), [one.lower() for one in models], n=1)
     return f"did you mean {_model_called(close[0], models)}?" if close else f"models: {', '.join(models) or 'none'}"
