@@ -18,6 +18,7 @@ from typing import Any
 
 import orjson
 import pytest
+from worm.tables.column_format import MAGIC
 
 from tests.harness import created
 from tests.sdk.sessions import Bench
@@ -26,7 +27,6 @@ from worm.maintenance.sweep import Sweep
 from worm.session import Session, Settings
 from worm.store.memory import MemoryStore
 from worm.tables import layout, tree
-from worm.tables.column_format import MAGIC
 from worm.workers.batch import BatchOutcome, Message
 from worm.workers.capture import Capture
 from worm.workers.tables import Fold

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 
 import pytest
+from worm.tables.column_format import decode_header
 
 from tests.tables.damage_room import (
     CURSOR,
@@ -34,7 +35,6 @@ from worm.collections.trash import Tombstone
 from worm.errors import Corrupt, WormError
 from worm.schema import load_pushed
 from worm.tables import parts, view
-from worm.tables.column_format import decode_header
 from worm.tables.index import Index
 from worm.tables.manifest import Manifest
 from worm.tables.root import Root, decode_directory

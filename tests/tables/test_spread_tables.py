@@ -11,6 +11,7 @@ from typing import Literal, cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from worm.tables.column_format import column_files
 
 from tests.examples import examples, some
 from tests.harness import DataPath, schema_of
@@ -21,7 +22,6 @@ from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.maintenance.purge import Purge
 from worm.schema import IndexDef, load_schema
 from worm.tables import tree
-from worm.tables.column_format import column_files
 from worm.tables.layout import T
 from worm.tables.manifest import Manifest
 from worm.tables.root import Root

@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping
 
 import pytest
+from worm.tables.column_format import COLUMNS_MAX, ColumnPart, encode_columns
 
 from tests.harness import DataPath, schema_of
 from worm.codec.strict_json import JsonValue
 from worm.collections.entries import Document, table_row
 from worm.model import Model, Worm
 from worm.schema import load_schema
-from worm.tables.column_format import COLUMNS_MAX, ColumnPart, encode_columns
 from worm.tables.manifest import Manifest
 from worm.tables.verify import verify_collection
 
