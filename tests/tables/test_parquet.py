@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from arro3.io import read_parquet, write_parquet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +22,7 @@ from worm.query.query import Query
 from worm.schema import Schema, load_schema
 from worm.tables.columns import Columns
 from worm.tables.manifest import Manifest
-from worm.tables.parquet import Kind, LakeColumn, Type, encode_parquet, lake_columns
+from worm.tables.parquet import CRC_MARK, NO_CRC, Kind, LakeColumn, Type, encode_parquet, lake_columns
 from worm.tables.parquet_part import ParquetPart
 
 OF = "2a8ca9e1d8387ac9"
@@ -259,6 +262,34 @@ def test_a_file_of_another_partition_or_of_other_columns_is_told() -> None:
         ParquetPart(encode_parquet(SMALL, COLUMNS, "0" * 16), "key", OF, COLUMNS)
     with pytest.raises(Corrupt, match="other columns"):
         ParquetPart(encode_parquet(SMALL, COLUMNS[:1], OF), "key", OF, COLUMNS)
+
+
+def forged(**changes: JsonValue) -> bytes:
+    """The small file with other metadata, whose checksum is right."""
+    table, file = read_parquet(encode_parquet(SMALL, COLUMNS, OF)).read_all(), BytesIO()
+    meta = json.loads(table.schema.metadata[b"worm"]) | changes | {"crc32": NO_CRC.decode()}
+    write_parquet(table, file, key_value_metadata={"worm": json.dumps(meta, separators=(",", ":"))})
+    body = file.getvalue()
+    return body.replace(CRC_MARK + NO_CRC, CRC_MARK + b"%08x" % zlib.crc32(body))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"version": 2},
+        {"of": 7},
+        {"forms": {"n": "roman"}},
+        {"forms": []},
+        {"others": {}},
+        {"others": {"seqs": [], "etags": {}}},
+        {"others": {"seqs": {"c": 0}, "etags": {}}},
+        {"stats": None},
+    ],
+)
+def test_metadata_of_another_shape_is_told(changes: dict[str, JsonValue]) -> None:
+    assert opened(SMALL, body=forged()).manifest("M").encode() == SMALL.encode()
+    with pytest.raises(Corrupt, match="Parquet file that this version"):
+        opened(SMALL, body=forged(**changes))
 
 
 def test_a_parquet_file_that_somebody_else_wrote_is_told() -> None:

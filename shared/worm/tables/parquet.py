@@ -261,6 +261,7 @@ _TIME_FORMS: dict[str, Callable[[str], str]] = {
     "date": lambda text: text[:_DATE_LENGTH],
 }
 """How a time is written, from `2026-01-31T12:00:00Z` with as many digits of a fraction as it needs."""
+FORMS = ("integers", *_TIME_FORMS)
 
 
 def _time_form(text: str) -> str:

@@ -23,6 +23,7 @@ from worm.tables.parquet import (
     CRC_MARK,
     ETAG,
     EXACT,
+    FORMS,
     ID,
     NO_CRC,
     REST,
@@ -46,7 +47,7 @@ REPAIR = "run `worm repair` to rebuild it"
 OTHERS = record("what is known of ids without a row", {"seqs": SEQS, "etags": ETAGS})
 META = record(
     "the description of a Parquet file that this version of worm reads",
-    {"version": one_of(VERSION), "of": TEXT, "forms": object_of(TEXT), "others": OTHERS, "stats": OBJECT},
+    {"version": one_of(VERSION), "of": TEXT, "forms": object_of(one_of(*FORMS)), "others": OTHERS, "stats": OBJECT},
     {"crc32": TEXT},
 )
 _BATCH = 1 << 24  # rows: a file is one batch
@@ -73,6 +74,7 @@ class ParquetPart:
         self._others = cast("dict[str, JsonObject]", meta["others"])
         self._columns = {column.field: column for column in columns}
         names = {ID, SEQ, ETAG, REST, *(column.name for column in columns)}
+        names |= {EXACT + one.name for one in columns if _is_beside(one.kind, self._forms.get(one.name))}
         if not names <= set(self.table.column_names):
             raise Corrupt("it has other columns", key=key, hint=REPAIR)
         self._arrays: dict[str, Array] = {}
@@ -212,6 +214,11 @@ class ParquetPart:
     def _by_id(self, name: str, kind: str) -> dict[str, object]:
         cells = zip(self.ids, values_of(self.array(name)), strict=True)
         return {one: cell for one, cell in cells if cell is not None} | cast("dict[str, object]", self._others[kind])
+
+
+def _is_beside(kind: Kind, form: str | None) -> bool:
+    """Whether the exact values must be in their own column."""
+    return kind.is_nested or (kind.type == "timestamp" and form is None)
 
 
 def _check_crc(body: bytes, key: str) -> None:
