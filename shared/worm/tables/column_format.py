@@ -22,9 +22,10 @@ its keys in the same order. Reading needs only zlib and orjson.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TypeAlias, cast
+from itertools import compress
+from typing import TypeAlias, TypeGuard, cast
 
 from worm.codec.shapes import FLAG, TEXT, WHOLE, Kind, check_shape, list_of, one_of, record, whole_number
 from worm.codec.strict_json import MISSING, JsonObject, JsonValue, Missing, dumps, loads_own, loads_own_array
@@ -33,7 +34,7 @@ from worm.errors import Corrupt
 from worm.store.base import Store
 from worm.store.parallel import in_parallel
 from worm.tables.manifest import ETAGS, SEQS, Manifest
-from worm.tables.parts import CONTAINERS, VALUES_MAX, Cell, Coded, Stamp, are_scalars, copied, with_descent
+from worm.tables.parts import CONTAINERS, Cell, Stamp, copied, with_descent
 from worm.tables.root import Piece
 from worm.values import dataclass
 
@@ -72,6 +73,66 @@ HEADER = record(
 OTHERS = record("what is known of ids without a row", {"seqs": SEQS, "etags": ETAGS})
 
 Cells: TypeAlias = "list[JsonValue | Missing]"
+
+
+Scalar: TypeAlias = "str | int | bool | Missing | None"
+VALUES_MAX = 256
+_SCALARS = frozenset({str, int, bool, type(None), Missing})
+
+
+@dataclass(frozen=True, slots=True)
+class Coded:
+    """A column with few distinct values: each of them once, and for every row a byte with its position. So a condition
+    is tested once per value instead of once per row."""
+
+    values: Sequence[Scalar]
+    codes: bytes
+
+    @classmethod
+    def of(cls, cells: Sequence[JsonValue | Missing], share: int) -> Coded | None:
+        """None if some cells are not scalars, or if there is more than one distinct value per `share` cells."""
+        most = min(VALUES_MAX, len(cells) // share)
+        if not most or not are_scalars(cells) or len(set(cells[: 2 * most])) > most:  # most columns exceed this early
+            return None
+        numbers = _numbered(cells)
+        return cls(list(numbers), bytes(map(numbers.__getitem__, cells))) if len(numbers) <= most else None
+
+    @classmethod
+    def joined(cls, parts: Sequence[Coded]) -> Coded | None:
+        """Combines several columns; None if they have too many values together."""
+        values = [value for part in parts for value in part.values]
+        numbers = _numbered(values)
+        if len(numbers) > VALUES_MAX or not are_scalars(values):
+            return None
+        tables = (_table(map(numbers.__getitem__, part.values)) for part in parts)
+        codes = [part.codes.translate(table) for part, table in zip(parts, tables, strict=True)]
+        return cls(list(numbers), b"".join(codes))
+
+    def cells(self, start: int = 0, end: int | None = None) -> list[Scalar]:
+        """The values of the rows."""
+        return list(map(self.values.__getitem__, self.codes[start:end]))
+
+    def where(self, holds: Callable[[Scalar], bool], candidates: Sequence[int]) -> list[int]:
+        """The candidates whose values match. They are ascending; a range means all rows."""
+        marks = self.codes.translate(_table(map(holds, self.values)))
+        is_whole = isinstance(candidates, range)
+        return list(compress(candidates, marks if is_whole else map(marks.__getitem__, candidates)))
+
+
+def are_scalars(cells: Iterable[object]) -> TypeGuard[Sequence[Scalar]]:
+    """Whether they are equal in Python exactly if they are equal as JSON. So no floats (0.0 and -0.0), and not both
+    booleans and integers (true and 1)."""
+    kinds = set(map(type, cells))
+    return kinds <= _SCALARS and not kinds >= {bool, int}
+
+
+def _numbered(values: Iterable[Scalar]) -> dict[Scalar, int]:
+    """The distinct values in order of appearance."""
+    return {value: number for number, value in enumerate(dict.fromkeys(values))}
+
+
+def _table(numbers: Iterable[int]) -> bytes:
+    return bytes(numbers).ljust(VALUES_MAX, b"\0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,6 +409,9 @@ class ColumnPart:
             names = (field, field.partition(".")[0])
             found = self._fields[field] = with_descent(field, {name: self._column(name) for name in names})
         return found
+
+    def typed(self, field: str) -> None:
+        return None
 
     def coded(self, field: str) -> Coded | None:
         """The cells by their values, if they are stored that way. Not for a path, which may lead into an object."""
