@@ -18,7 +18,8 @@ class TypedPart(ParsedPart):
     kinds = KINDS
 
     def typed(self, field: str) -> Typed | None:
-        found = (Typed.of(kind, self.cells(field)) for kind in self.kinds)
+        cells: Sequence[object] = self.ids if field == "id" else self.cells(field)
+        found = (Typed.of(kind, cells) for kind in self.kinds)
         return next((one for one in found if one is not None), None)
 
 

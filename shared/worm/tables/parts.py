@@ -157,7 +157,7 @@ class Part(Protocol):
         ...
 
     def typed(self, field: str) -> Typed | None:
-        """The cells as arrays, if they are kept that way."""
+        """The cells as arrays, if they are kept that way; also of the field `id`."""
         ...
 
     def prepare(self, fields: Iterable[str]) -> None:
@@ -271,8 +271,8 @@ class MergedPart:
         return list(map(both.__getitem__, self._order))
 
     def typed(self, field: str) -> Typed | None:
-        base = self._base.typed(field)
-        return None if base is None else base.merged(self._fresh.cells(field), self._order)
+        base, fresh = self._base.typed(field), self._fresh
+        return None if base is None else base.merged(fresh.ids if field == "id" else fresh.cells(field), self._order)
 
     def prepare(self, fields: Iterable[str]) -> None:
         self._base.prepare(fields)

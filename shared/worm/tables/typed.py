@@ -251,12 +251,20 @@ class Typed:
         return cast("NDArray[np.bool_]", _COMPARE[op](self.values, own))
 
     def _text_mask(self, test: Test) -> NDArray[np.bool_] | None:
-        if self.is_narrow:
-            names = np.fromiter(map(test.holds, self.names.to_pylist()), dtype=np.bool_, count=len(self.names))
-            return np.append(names, False)[self.codes]
-        if test.op == "$eq" and isinstance(test.value, str):
-            return self._spread(self._bytes.equal(test.value) != test.negated)
-        return None
+        texts = self.names if self.is_narrow else self._dense
+        wanted = test.value if isinstance(test.value, list) and test.op == "$in" else [test.value]
+        if test.op in ("$eq", "$in") and len(wanted) <= _FEW and all(isinstance(one, str) for one in wanted):
+            of_bytes = _Bytes(texts) if self.is_narrow else self._bytes
+            found = of_bytes.equal(cast("list[str]", wanted)) != test.negated
+        elif self.is_narrow:
+            found = np.fromiter(map(test.holds, self._name_list), dtype=np.bool_, count=len(texts))
+        else:
+            return None
+        return np.append(found, False)[self.codes] if self.is_narrow else self._spread(found)
+
+    @cached_property
+    def _name_list(self) -> list[str]:
+        return cast("list[str]", self.names.to_pylist())
 
     @cached_property
     def _bytes(self) -> _Bytes:
@@ -271,7 +279,7 @@ class Typed:
             return self.values
         if not self.is_narrow:
             return None
-        names = self.names.to_pylist()
+        names = self._name_list
         ranks = np.zeros(len(names) + 1, dtype=np.int64)
         ranks[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
         return cast("NDArray[Any]", ranks[self.codes])
@@ -381,16 +389,16 @@ def without(candidates: Positions, removed: Positions, size: int) -> NDArray[np.
 def grouped(columns: Sequence[Typed], positions: Positions) -> list[NDArray[np.int64]]:
     """The positions by the values of the columns; within a group they keep their order."""
     at = _array(positions)
-    groups, size = np.zeros(len(at), dtype=np.int64), 1
+    groups, size = np.zeros(1, dtype=np.int64), 1
     for column in columns:
-        groups = groups * (len(column.names) + 1) + column.codes[at]
+        groups = groups * (len(column.names) + 1) + (column.codes if isinstance(positions, range) else column.codes[at])
         size *= len(column.names) + 1
         if size > 2**16:
             found, groups = np.unique(groups, return_inverse=True)
             size = len(found)
     if not len(at):
         return []
-    narrow = groups.astype(np.uint16 if size <= 2**16 else np.int64)
+    narrow = groups.astype(np.uint8 if size <= 2**8 else np.uint16 if size <= 2**16 else np.int64)  # faster to sort
     order = np.argsort(narrow, kind="stable")
     return np.split(at[order], np.flatnonzero(np.diff(narrow[order])) + 1)
 
@@ -408,38 +416,44 @@ class _Bytes:
     """The UTF-8 bytes of an array of text without nulls."""
 
     def __init__(self, texts: Array) -> None:
+        self._texts = texts
         _, self._owner = texts.__arrow_c_array__()  # keeps the memory
         pointer = ctypes.pythonapi.PyCapsule_GetPointer
         pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
         array = _CArray.from_address(pointer(self._owner, b"arrow_array"))
-        self._minmax = (compute.min(texts).as_py(), compute.max(texts).as_py()) if len(texts) else ("", "")
         if not len(texts):
             self._starts = self._ends = np.zeros(0, dtype=np.int64)
             self._data = np.zeros(0, dtype=np.uint8)
             return
-        offsets = _viewed(array.buffers[1], np.int32, array.offset + array.length + 1)[array.offset :].astype(np.int64)
+        offsets = _viewed(array.buffers[1], np.int32, array.offset + array.length + 1)[array.offset :]
         self._starts, self._ends = offsets[:-1], offsets[1:]
         self._data = _viewed(array.buffers[2], np.uint8, int(offsets[-1]))
 
-    def equal(self, text: str) -> NDArray[np.bool_]:
-        """Compares from the end, where values with a common beginning differ."""
-        wanted = text.encode()
-        at = np.flatnonzero(self._ends - self._starts == len(wanted))
-        for back, byte in enumerate(reversed(wanted), 1):
-            at = at[self._data[self._ends[at] - back] == byte]
+    def equal(self, texts: Sequence[str]) -> NDArray[np.bool_]:
+        """Which values are one of the texts. Compares from the end, where values with a common beginning differ."""
         mask = np.zeros(len(self._starts), dtype=np.bool_)
-        mask[at] = True
+        for wanted in map(str.encode, texts):
+            at = np.flatnonzero(self._ends - self._starts == len(wanted))
+            for back, byte in enumerate(reversed(wanted), 1):
+                at = at[self._data[self._ends[at] - back] == byte]
+            mask[at] = True
         return mask
 
     def prefixes(self) -> NDArray[np.uint64]:
         """The eight bytes after the beginning that all values share, as numbers; zero beyond the end of a value."""
-        low, high = (one.encode() for one in self._minmax)
+        if not len(self._starts):
+            return np.zeros(0, dtype=np.uint64)
+        low, high = (cast(str, find(self._texts).as_py()).encode() for find in (compute.min, compute.max))
         starts = self._starts + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(low, high, strict=False)))
-        data = np.concatenate([self._data, np.zeros(8, dtype=np.uint8)])
-        eights = np.ndarray(shape=(len(self._data) + 1,), dtype=">u8", buffer=data.data, strides=(1,))
-        beyond = (8 * (8 - np.clip(self._ends - starts, 0, 8))).astype(np.uint64)
-        kept = np.where(beyond == 64, 0, ~np.uint64(0) << np.minimum(beyond, 63))
-        return cast("NDArray[np.uint64]", eights[starts].astype(np.uint64) & kept)
+        lengths = self._ends - starts
+        is_long = int(lengths.min()) >= 8
+        data = self._data if is_long else np.concatenate([self._data, np.zeros(8, dtype=np.uint8)])
+        eights = np.ndarray(shape=(len(data) - 7,), dtype=">u8", buffer=data.data, strides=(1,))
+        found = eights[starts].astype(np.uint64)
+        if is_long:
+            return found
+        beyond = (8 * (8 - np.minimum(lengths, 8))).astype(np.uint64)
+        return np.where(beyond == 64, 0, found >> np.minimum(beyond, 63) << np.minimum(beyond, 63))
 
 
 def _viewed(address: int | None, kind: type, count: int) -> NDArray[Any]:
