@@ -118,7 +118,7 @@ def cases(kind: type, left_out: frozenset[str] = frozenset()) -> list[tuple[str,
 
 def called(target: object, verb: str, argument: str, value: Any) -> None:
     """Call a verb with one argument that is odd; the others are good, or left out where they may be."""
-    signature = verbs(type(target))[verb]
+    signature = inspect.signature(getattr(type(target), verb))
     needed = [
         name
         for name, parameter in signature.parameters.items()
