@@ -1,4 +1,4 @@
-"""`worm init`: asked or not, it leaves a file that works, and prints commands that work."""
+"""`worm init`: with or without questions, it writes a file that works, and prints commands that work."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ ASSIGNED = re.compile(r"^\w+=\$\((.*)\)$")
 
 
 def lines_of(block: Block) -> list[str]:
-    """Each command as one line, without its comment and without what takes its output."""
+    """Each command as one line, without its comment and without the variable that takes its output."""
     text = block.text.replace("\\\n", " ")
     return [ASSIGNED.sub(r"\1", line) for line in text.splitlines() if line.strip()]
 

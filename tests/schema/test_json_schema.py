@@ -119,7 +119,7 @@ def test_every_member_takes_the_values_that_the_loader_takes(name: str) -> None:
 
 
 OWNERS = {"items": "array", "properties": "object", "model": "ref"}
-"""Types that alone have a member."""
+"""The only types that have a member."""
 
 
 @pytest.mark.parametrize("alias", ["nonsense", *(alias for alias, _ in members("field"))])

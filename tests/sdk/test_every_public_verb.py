@@ -121,7 +121,7 @@ def test_the_error_says_which_value_is_wrong_and_what_is_taken(work: Callable[[]
 
 @cache
 def all_calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
-    """All that can be called at once, by name. Made when they are needed: some have threads."""
+    """Everything that can be called directly, by name. Created on demand, because some start threads."""
     made = {name: target.make() for name, target in TARGETS.items() if not name.startswith("Async")}
     verbs = {
         f"{name}.{verb}": (call, TARGETS[name].good)
