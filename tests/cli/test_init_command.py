@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from tests.cli.company import Command
 from tests.cli.terminal import on_terminal
+from tests.examples import examples
 from worm.cli.init import EXAMPLES, PROGRAM, InitFormat, _name_check, _program, _schema_shape, _taken_names
 from worm.cli.options import Target
 from worm.errors import Invalid
@@ -208,7 +209,7 @@ def test_every_accepted_name_gives_a_program_that_pushes_its_schema(name: str) -
         check_program(name)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.from_regex(r"[A-Za-z][A-Za-z0-9_]{0,99}", fullmatch=True).filter(lambda name: not keyword.iskeyword(name)))
 def test_any_other_name_does_too(name: str) -> None:
     if name not in _taken_names():
