@@ -283,7 +283,7 @@ WRONG = [
     ({"filter": '{"a": {"$what": 1}}'}, "unknown operator"),
     ({"at": "soon"}, "neither a seq nor a time"),
     ({"history": "yes"}, "true or false"),
-    ({"trash": "true", "at": "1"}, "history or at"),
+    ({"trash": "true", "at": "1"}, "trash cannot be combined with history or at"),
     ({"partitions": "0"}, "whole number"),
     ({"mode": "LOUD"}, "must be one of"),
     ({"url": "memory://x"}, "one process"),
