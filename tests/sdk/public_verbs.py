@@ -145,6 +145,7 @@ TARGETS: dict[str, Target] = {
     "Schema": Target(lambda: session().schema, {"name": "Customer"}, OF_A_DEFINITION),
     "StorageResolver": Target(lambda: worm.StorageResolver(session().schema), KEYS, frozenset({"place"})),
     "Rows": Target(lambda: session().model("Customer").find_all(), {}, IN_A_LIST),
+    "SqlRows": Target(lambda: session().sql("select 1 as one"), {}, frozenset({"index", "count"})),
     "HistoryRows": Target(lambda: session().history(), {}, IN_A_LIST),
     "Plan": Target(lambda: session().model("Customer").explain()),
 }

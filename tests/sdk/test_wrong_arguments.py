@@ -91,6 +91,7 @@ GOOD: dict[str, Any] = {
     "key": "org/customers/a/profile.json",
     "at": "2999-01-01T00:00:00Z",
     "branch": "draft",
+    "statement": "select name from Customer",
 }
 """Arguments that a verb needs."""
 
