@@ -138,16 +138,18 @@ class SourceRoom:
 
     # Reading
 
-    def reader(self, *, schema: StructType | None = None, **options: str) -> WormReader:
-        """That of documents, unless the options say otherwise."""
-        given = {"from": "documents", "partitions": "4", **options}
+    def reader(self, schema: StructType | None = None, read_from: str = "documents", **options: str) -> WormReader:
+        """With the option `from`, which is a keyword here."""
+        given = {"from": read_from, "partitions": "4", **options}
         read = replace(ReadOptions.of(self._elsewhere(given)), target=self.target)
-        chosen = schema or schema_of(self.spec.collection().definition, read.kind)
+        chosen = schema if schema is not None else schema_of(self.spec.collection().definition, read.kind)
         return WormReader(Reading(self.spec, read, chosen, self.session.clock.now()))
 
-    def rows(self, *, schema: StructType | None = None, **options: str) -> list[dict[str, object]]:
+    def rows(
+        self, *, schema: StructType | None = None, read_from: str = "documents", **options: str
+    ) -> list[dict[str, object]]:
         """What the tasks of a read would give, in this process."""
-        reader = self.reader(schema=schema, **options)
+        reader = self.reader(schema, read_from, **options)
         return [row for one in reader.partitions() for batch in reader.read(one) for row in batch.to_pylist()]
 
     def frame(self, spark: SparkSession, **options: str) -> DataFrame:
