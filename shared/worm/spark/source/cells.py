@@ -41,7 +41,8 @@ from worm.errors import Invalid
 from worm.spark.source.schema import CORRUPT
 
 Convert = Callable[[JsonValue], object]
-Cells: TypeAlias = "Sequence[JsonValue | Missing]"
+Cells: TypeAlias = "Sequence[JsonValue | Missing] | pa.Array"
+"""The values of a column. An array has them as the frame shows them."""
 
 COUNTS_WITHOUT_COLUMNS = (4, 3)
 """From this version, Spark counts the rows of batches without columns. Spark 4.0 says 0, others were not tested."""
@@ -104,7 +105,7 @@ class Batches:
 
     def fit_all(self, count: int, cells: Callable[[str], Cells]) -> tuple[pa.RecordBatch, dict[int, str]]:
         """`fit` for many rows at once. `cells`: the values of a column. What is wrong with rows comes by position."""
-        columns, reasons = dict[str, Sequence[object]](), dict[int, str]()
+        columns, reasons = dict[str, Sequence[object] | pa.Array](), dict[int, str]()
         for name, convert in self._converts.items():
             columns[name] = () if name == CORRUPT else _converted(name, convert, cells(name), reasons)
         if self.shows_corrupt:
@@ -114,19 +115,25 @@ class Batches:
     def batch(self, rows: Sequence[Mapping[str, object]]) -> pa.RecordBatch:
         return self.made(len(rows), {name: [row[name] for row in rows] for name in self._converts})
 
-    def made(self, count: int, columns: Mapping[str, Sequence[object]]) -> pa.RecordBatch:
+    def made(self, count: int, columns: Mapping[str, Sequence[object] | pa.Array]) -> pa.RecordBatch:
         if not columns:
             return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
-        arrays = [pa.array(columns[field.name], type=field.type) for field in self._arrow]
+        arrays = [_array_of(columns[field.name], field.type) for field in self._arrow]
         return pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
+
+
+def _array_of(values: Sequence[object] | pa.Array, kind: pa.DataType) -> pa.Array:
+    return values.cast(kind) if isinstance(values, pa.Array) else pa.array(values, type=kind)
 
 
 def _spark_version() -> tuple[int, ...]:
     return tuple(map(int, pyspark.__version__.split(".")[:2]))
 
 
-def _converted(name: str, convert: Convert, cells: Cells, reasons: dict[int, str]) -> list[object]:
+def _converted(name: str, convert: Convert, cells: Cells, reasons: dict[int, str]) -> Sequence[object] | pa.Array:
     """Adds the reasons of rows that have none yet."""
+    if isinstance(cells, pa.Array):
+        return cells
     made: list[object] = []
     for at, value in enumerate(cells):
         try:

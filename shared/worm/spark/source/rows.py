@@ -102,7 +102,7 @@ class Rows:
         """The rows that may be shown, of this many. `cells`: the values of a column."""
         batch, reasons = self.batches.fit_all(count, cells)
         hidden = {at for at, reason in sorted(reasons.items()) if not self._is_shown(id_at(at), reason)}
-        return batch.take([at for at in range(count) if at not in hidden]) if hidden else batch
+        return batch.filter([at not in hidden for at in range(count)]) if hidden else batch
 
     def _is_shown(self, entity_id: str, reason: str) -> bool:
         """Whether the mode shows a row although something is wrong with it."""

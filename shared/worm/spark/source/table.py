@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
-from pyspark.sql.types import StructType
+import pyarrow as pa
+from pyspark.sql.types import BooleanType, DataType, DoubleType, LongType, StringType, StructType, TimestampType
 
 from worm.clock import CROCKFORD, moment_of
 from worm.collections.collection import Collection
@@ -36,13 +37,11 @@ from worm.spark.source.schema import CORRUPT, documents_schema
 from worm.store.parallel import chunked
 from worm.tables.columns import Columns
 from worm.tables.manifest import Manifest
-from worm.tables.parts import MergedPart, ParsedPart, Part, RawPart
+from worm.tables.parquet_part import ParquetPart
+from worm.tables.parts import ParsedPart, Part, RawPart
 from worm.tables.root import Piece, Root, cut
 from worm.tables.tree import READ_ATTEMPTS, ManifestTree
 from worm.tables.view import PartFiles
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 LOG = logging.getLogger(__name__)
 DELTA_BYTES_MAX = 64 << 20
@@ -50,6 +49,14 @@ DELTA_BYTES_MAX = 64 << 20
 PATIENCE = timedelta(minutes=1)
 """How long a change set may wait before `auto` says that the table is behind."""
 LISTED_MAX = 1000
+_SAME_TYPES: dict[str, type[DataType]] = {
+    "string": StringType,
+    "long": LongType,
+    "double": DoubleType,
+    "boolean": BooleanType,
+    "timestamp": TimestampType,
+}
+"""Types of columns in Parquet files, and the types of frames that show the same."""
 INSTEAD = 'or use .option("from", "documents")'
 GONE = "if the frame was made more than a day ago, load it again; otherwise run `worm repair`, or read from documents"
 
@@ -212,27 +219,34 @@ class _TableRows:
         self._collection = reading.spec.collection()
         self._rows = Rows(reading)
         self._filter = self._rows.filter
-        self._names = [name for name in reading.schema.fieldNames() if name != CORRUPT]
-        self._used = sorted({*self._names, *self._filter.fields})
+        self._kinds = {field.name: field.dataType for field in reading.schema.fields if field.name != CORRUPT}
 
     def of_slice(self, tree: ManifestTree, one: Slice, deltas: tuple[Piece, ...]) -> Iterator[pa.RecordBatch]:
         newer = _newer(tree, deltas, one.within) if deltas else one.newer
-        if not self._names and not self._filter.fields and not newer.seqs:
+        if not self._kinds and not self._filter.fields and not newer.seqs:
             yield self._rows.batches.made(one.piece.count, {})
             return
         root: Root[Manifest] = Root(self._collection.name, one.piece.count, one.piece.size, 0, "", (one.piece,))
-        (base,) = PartFiles(tree).load(root, [name for name in self._used if name != "id"])
-        yield from self.of_part(MergedPart.of(base, newer))
+        (base,) = PartFiles(tree).load(root)
+        changed = {one for one, seq in newer.seqs.items() if seq > base.seqs.get(one, 0)} if newer.seqs else set()
+        yield from self.of_part(base, changed)
+        if changed:
+            yield from self.of_part(ParsedPart.of(newer.part(changed)))
 
-    def of_part(self, part: Part) -> Iterator[pa.RecordBatch]:
+    def of_part(self, part: Part, changed: AbstractSet[str] = frozenset()) -> Iterator[pa.RecordBatch]:
+        """`changed`: ids whose rows are elsewhere."""
         columns = Columns([part])
-        columns.prepare(self._used)
         matching = self._filter.positions(columns)
-        short = self._short(part, matching) if part.cut else ()
+        if changed:
+            matching = [at for at in matching if columns.ids[at] not in changed]
+        short = self._short(part, matching, changed) if part.cut else ()
         positions = [at for at in matching if at not in short] if short else matching
         is_whole = len(positions) == part.count
 
         def cells(name: str) -> Cells:
+            array = _array(part, name, self._kinds[name])
+            if array is not None:
+                return array if is_whole else array.take(pa.array(positions))
             values = columns.values(name)
             return values if is_whole else [values[at] for at in positions]
 
@@ -241,15 +255,26 @@ class _TableRows:
         for ids in chunked([part.id(at) for at in sorted(short)], CHUNK):
             yield from self._rows.found(list(documents_of(self._collection, ids)))
 
-    def _short(self, part: Part, matching: Sequence[int]) -> set[int]:
+    def _short(self, part: Part, matching: Sequence[int], changed: AbstractSet[str]) -> set[int]:
         """The rows that lack a value which decides whether they match, or which match and lack one that is shown."""
-        matches, rows = set(matching), ((at, part.row(at)) for at in part.cut)
+        matches, rows = set(matching), ((at, part.row(at)) for at in part.cut if part.id(at) not in changed)
         return {
             at
             for at, row in rows
             if any(is_cut(row, name) for name in self._filter.fields)
-            or (at in matches and any(is_cut(row, name) for name in self._names))
+            or (at in matches and any(is_cut(row, name) for name in self._kinds))
         }
+
+
+def _array(part: Part, name: str, kind: DataType) -> pa.Array | None:
+    """The column of a Parquet file, if it has every value as the frame shows it."""
+    column = part.column(name) if isinstance(part, ParquetPart) else None
+    if column is None or not isinstance(part, ParquetPart) or name in part.inexact or "." in name:
+        return None
+    is_time = column.kind.type == "timestamp"
+    if _SAME_TYPES.get(column.kind.type) is not type(kind) or (is_time and part.form(column.name) is None):
+        return None
+    return pa.array(part.array(column.name))
 
 
 def _newer(tree: ManifestTree, deltas: tuple[Piece, ...], within: IdRange) -> Manifest:
