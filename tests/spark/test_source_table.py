@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from tests.spark.source_room import FIELDS, FILTERS, START, SourceRoom, by_id, memory_url, random_document, random_id
@@ -20,6 +21,7 @@ from worm.spark.source import table
 from worm.spark.source.reader import IdPartition, TablePartition
 from worm.spark.source.schema import CORRUPT
 from worm.spark.source.table import table_schema
+from worm.tables.layout import Edit, EditStream, new_base
 from worm.tables.manifest import Manifest
 from worm.tables.root import Counted, Root
 from worm.tables.tree import ManifestTree
@@ -152,6 +154,30 @@ def test_counting_takes_as_many_requests_as_there_are_files() -> None:
 
     assert (len(counts), sum(counts)) == (4, 20_000)
     assert (planning["total"], reading["total"], reading["GET"]) == (1, 20, 20)
+
+
+@pytest.mark.slow
+def test_a_million_entities_are_counted_with_a_request_per_partition(spark: SparkSession, file_url: str) -> None:
+    """Written partition by partition, as a merge does; a directory lists that many."""
+    room = SourceRoom(file_url, manifest={"enabled": True, "maxPartitions": 200})
+    tree, size = ManifestTree(room.spec.collection()), 10_000
+    names = [[f"t{number:07d}" for number in range(start, start + size)] for start in range(0, 1_000_000, size)]
+    parts = (Manifest("Thing", {one: {"name": one} for one in ids}, dict.fromkeys(ids, 1)) for ids in names)
+    starts = ["", *(ids[0] for ids in names[1:])]
+
+    def change(root: Root[Manifest] | None) -> EditStream[Manifest]:
+        moved = zip(starts, parts, strict=True)
+        made = yield from new_base(tree.layout, moved, iso_seconds(START), is_split=True)
+        return Edit(made, "source")
+
+    tree.publish(change)
+    with room.spec.store().requests.measure() as requests:
+        reader = room.reader(IDS, read_from="table")
+        counts = [sum(batch.num_rows for batch in reader.read(one)) for one in reader.partitions()]
+
+    assert sum(counts) == 1_000_000
+    assert requests["total"] == 102, "the root, the directory, 100 partitions"
+    assert room.frame(spark, **{"from": "table"}).count() == 1_000_000
 
 
 def test_a_frame_without_columns_is_counted_by_the_root_alone() -> None:
