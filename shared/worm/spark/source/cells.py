@@ -117,7 +117,7 @@ class Batches:
 
     def made(self, count: int, columns: Mapping[str, Sequence[object] | pa.Array]) -> pa.RecordBatch:
         if not columns:
-            return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
+            return pa.RecordBatch.from_struct_array(pa.StructArray.from_buffers(pa.struct([]), count, [None]))
         arrays = [_array_of(columns[field.name], field.type) for field in self._arrow]
         return pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
 
