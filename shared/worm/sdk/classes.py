@@ -143,8 +143,8 @@ class ModelSettings:
 
     `path` is the whole path, `#org/@customers/(id:slug)`. Without one, documents are in a collection named after the
     class: `Customer` in `customers`, `OrderLine` in `order-lines`. `id` is then the type of ids if the class only says
-    `str`, and `singleton` makes a model with one document. `lake` publishes the table as a Delta table: every 15 minutes,
-    or as often as it says (`"1h"`).
+    `str`, and `singleton` makes a model with one document. `lake` publishes the table as a Delta table: every 15
+    minutes, or as often as it says (`"1h"`).
 
     Examples:
         >>> class Event(worm.Document):
