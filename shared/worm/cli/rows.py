@@ -248,7 +248,8 @@ def query(
     """Query the rows of a model, or of several with SQL."""
     statement = once(sql, "--sql", "one statement can name several models")
     if statement is not None:
-        asked_otherwise = {"MODEL": model, "--filter": filter, "--where": where, "--sort": sort, "--select": select}
+        asked_otherwise: dict[str, object] = {"MODEL": model, "--filter": filter, "--where": where}
+        asked_otherwise |= {"--sort": sort, "--select": select}
         asked_otherwise |= {"--limit": limit is not None, "--offset": offset, "--cursor": cursor}
         asked_otherwise |= {"--strategy": strategy, "--explain": explain, "--analyze": analyze}
         for option in [name for name, one in asked_otherwise.items() if one]:

@@ -239,7 +239,7 @@ class _TableRows:
         matching = self._filter.positions(columns)
         if changed:
             matching = [at for at in matching if columns.ids[at] not in changed]
-        short = self._short(part, matching, changed) if part.cut else ()
+        short = self._short(part, list(matching), changed) if part.cut else ()
         positions = [at for at in matching if at not in short] if short else matching
         is_whole = len(positions) == part.count
 
