@@ -67,6 +67,7 @@ class _SystemKey:
             KeyKind.TRASH: self._of_trash,
             KeyKind.TOMBSTONE: self._of_trash,
             KeyKind.MANIFEST: self._of_manifest,
+            KeyKind.LAKE: self._of_lake,
             KeyKind.INDEX: self._of_index,
             KeyKind.HEADS: self._of_heads,
             KeyKind.CHANGE_SET: self._of_change_set,
@@ -286,6 +287,11 @@ class _SystemKey:
         count = 0 if root is None else root.count
         told = f"{what}. It is readable and has {count:,} rows{spread}"
         return said or (Verdict.SYSTEM, told, "`worm table list` says whether it is up to date")
+
+    def _of_lake(self, found: Object | None) -> Said:
+        if not self._table.collection.definition.keeps_manifest:
+            return Verdict.SYSTEM, f"the schema keeps no manifest of {self._model}: this object is not used", NOTHING
+        return self._of_piece(found, self._table.manifest.named_parquet(), f"the lake table of {self._model}")
 
     def _of_index(self, found: Object | None) -> Said:
         field, table = cast(str, self._info.field), self._table

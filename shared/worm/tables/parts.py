@@ -6,7 +6,7 @@ and the columns (`columns.py`) that queries read.
 - `ParsedPart`: rows in memory.
 - `RawPart`: one JSON file, kept as the bytes that were read. Opening it finds where each row starts and ends. The cells
   of a field are decoded for all rows in one pass at its first use; a whole row is decoded when it is requested.
-- `ColumnPart` (`column_format.py`): a column file.
+- `ParquetPart` (`parquet_part.py`): a Parquet file.
 - `MergedPart`: a partition, and newer rows of its ids from deltas.
 Each gives the values that parsing the JSON file gives.
 
@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property, lru_cache
 from importlib.util import find_spec
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from worm.codec.shapes import check_shape
 from worm.codec.strict_json import MISSING, JsonValue, Missing, is_intact, loads_own
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from msgspec import Raw
 
     from worm.tables.typed import Typed
-
-R = TypeVar("R")
 
 
 @cache
@@ -276,57 +274,6 @@ class MergedPart:
 
     def prepare(self, fields: Iterable[str]) -> None:
         self._base.prepare(fields)
-
-
-class FallbackPart:
-    """A part in another form than the table's own, such as a column file. If it turns out to be damaged, `instead`
-    returns the part that replaces it."""
-
-    def __init__(self, part: Part, instead: Callable[[Corrupt], Part]) -> None:
-        self._part = part
-        self._instead = instead
-        self.count = part.count
-
-    @property
-    def ids(self) -> Sequence[str]:
-        return self._try(lambda part: part.ids)
-
-    def id(self, at: int) -> str:
-        return self._try(lambda part: part.id(at))
-
-    @property
-    def seqs(self) -> Mapping[str, int]:
-        return self._try(lambda part: part.seqs)
-
-    @property
-    def etags(self) -> Mapping[str, str]:
-        return self._try(lambda part: part.etags)
-
-    def row(self, at: int) -> Row:
-        return self._try(lambda part: part.row(at))
-
-    def stamp(self, at: int) -> Stamp:
-        return self._try(lambda part: part.stamp(at))
-
-    @property
-    def cut(self) -> Sequence[int]:
-        return self._try(lambda part: part.cut)
-
-    def cells(self, field: str) -> list[Cell]:
-        return self._try(lambda part: part.cells(field))
-
-    def typed(self, field: str) -> Typed | None:
-        return self._try(lambda part: part.typed(field))
-
-    def prepare(self, fields: Iterable[str]) -> None:
-        self._try(lambda part: part.prepare(fields))
-
-    def _try(self, work: Callable[[Part], R]) -> R:
-        try:
-            return work(self._part)
-        except Corrupt as damage:
-            self._part = self._instead(damage)
-            return work(self._part)
 
 
 HASH_BESIDE_BYTES = 1 << 20
