@@ -28,6 +28,9 @@ from worm.collections.entries import Document, OplogEntry
 from worm.collections.push import PushReport
 from worm.errors import Invalid, shown
 from worm.forks import in_child
+from worm.lake.actions import RETENTION_DAYS
+from worm.lake.publish import Publication
+from worm.lake.upkeep import LakeStatus
 from worm.maintenance.materialize import Materialized
 from worm.maintenance.purge import PurgeReport
 from worm.maintenance.push_plan import ModelProgress, PushPlan
@@ -52,6 +55,7 @@ from worm.sdk.reading import Fields
 from worm.sdk.restoring import RestoreReport
 from worm.sdk.rows import Rows
 from worm.sdk.searching import HistoryEntry, HistoryRows
+from worm.sdk.sql import DuckConnection, DuckRelation, Params, SqlRows
 from worm.sdk.transacting import DocumentTransaction, ModelName
 from worm.sdk.upkeep import Names
 from worm.session import Maintenance
@@ -388,6 +392,11 @@ class AsyncModel(Generic[D]):
             )
         )
 
+    async def to_duckdb(self, connection: DuckConnection | None = None, *, name: str | None = None) -> DuckRelation:
+        """All rows as a relation of DuckDB, which is also a view of the connection (None: a new one, in memory). The
+        view is called like the model, or `name`, and keeps the rows of this moment. `pip install 's3worm[sql]'`."""
+        return await self._pool.run(self._model.to_duckdb, connection, name=name)
+
     async def count(
         self,
         filter: Mapping[str, object] | None = None,
@@ -546,6 +555,19 @@ class AsyncModel(Generic[D]):
         """Rebuild one index, by its name in the schema or by its field."""
         return await self._pool.run(self._model.build_index, name)
 
+    async def publish(self) -> Publication:
+        """Publish the table as a new version of its Delta table, if anything has changed since the last one. Readers of
+        earlier versions are not disturbed. The schema must have `lake` for the model."""
+        return await self._pool.run(self._model.publish)
+
+    async def get_lake_status(self) -> LakeStatus:
+        """Where is the Delta table, which version is the newest, and is it up to date? It lists the files to find out."""
+        return await self._pool.run(self._model.get_lake_status)
+
+    async def vacuum(self, *, retention_days: int = RETENTION_DAYS, dry_run: bool = False) -> list[str]:
+        """Delete files of the Delta table that no version of the last days needs. Returns their keys."""
+        return await self._pool.run(self._model.vacuum, retention_days=retention_days, dry_run=dry_run)
+
 
 class AsyncTransaction:
     """`async with db.transaction() as tx`; see `worm.sdk.transacting`."""
@@ -702,6 +724,35 @@ class AsyncWorm:
         (docs/history.md).
         """
         return await self._pool.run(self._worm.changes, after, model=model, limit=limit, wait=wait)
+
+    async def sql(
+        self,
+        statement: str,
+        params: Params | None = None,
+        *,
+        at: Position | None = None,
+        max_changed: int | None = CHANGED_MAX,
+        memory_limit: str = "1GB",
+        timeout: float | None = 30,
+        max_rows: int | None = 1000000,
+    ) -> SqlRows:
+        """The rows of a SELECT over models, by DuckDB. A model is a table with a column for each field; writes of this
+        session are in it. `params` has the values of `?` and `$1` (a list) or of `$name` (an object).
+
+        A statement only reads, and only models: it changes nothing, and reaches neither files nor the network. With
+        `at`, the models are as they were then. The statement may run for `timeout` seconds with `memory_limit` of
+        memory; reading the models counts for neither. `pip install 's3worm[sql]'` (docs/how-to/sql.md).
+        """
+        return await self._pool.run(
+            self._worm.sql,
+            statement,
+            params,
+            at=at,
+            max_changed=max_changed,
+            memory_limit=memory_limit,
+            timeout=timeout,
+            max_rows=max_rows,
+        )
 
     async def migrate(
         self,

@@ -24,6 +24,7 @@ from worm.collections.relayout import RELAYOUT_KEY
 from worm.collections.snapshots import Snapshot
 from worm.collections.trash import Trashed
 from worm.errors import Corrupt, Invalid
+from worm.lake.upkeep import needed_files
 from worm.log.keys import database_of, segment_of
 from worm.log.segment import Segment
 from worm.maintenance.repair import ASIDE
@@ -291,7 +292,13 @@ class _SystemKey:
     def _of_lake(self, found: Object | None) -> Said:
         if not self._table.collection.definition.keeps_manifest:
             return Verdict.SYSTEM, f"the schema keeps no manifest of {self._model}: this object is not used", NOTHING
-        return self._of_piece(found, self._table.manifest.named_parquet(), f"the lake table of {self._model}")
+        what, name = f"the lake table of {self._model}", self._info.name or ""
+        if self._table.collection.definition.lake is None:
+            return self._of_piece(found, self._table.manifest.named_parquet(), what)
+        if name.startswith("_"):
+            there = Verdict.ABSENT if found is None else Verdict.SYSTEM
+            return there, f"a file of the Delta log of {self._model}", f"`worm lake status {self._model}`"
+        return self._of_piece(found, needed_files(self._session.lake(self._model)), what)
 
     def _of_index(self, found: Object | None) -> Said:
         field, table = cast(str, self._info.field), self._table

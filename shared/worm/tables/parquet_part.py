@@ -32,6 +32,7 @@ from worm.tables.parquet import (
     Cells,
     Kind,
     LakeColumn,
+    Type,
     array_of,
     encode_parquet,
     values_of,
@@ -52,6 +53,13 @@ META = record(
     {"version": one_of(VERSION), "of": TEXT, "forms": object_of(one_of(*FORMS)), "others": OTHERS, "stats": OBJECT},
     {"crc32": TEXT},
 )
+_TYPED: dict[Type, TypedKind] = {
+    "string": "text",
+    "long": "int",
+    "double": "float",
+    "boolean": "bool",
+    "timestamp": "text",
+}
 _BATCH = 1 << 24  # rows: a file is one batch
 _FEW_ROWS = 8  # below this share of the rows, each is decoded alone
 
@@ -82,6 +90,7 @@ class ParquetPart:
         self._arrays: dict[str, Array] = {}
         self._cells: dict[str, Cells] = {}
         self._fields: dict[str, list[Cell]] = {}
+        self._typed: dict[str, Typed | None] = {}
         self._rows_left = self.count // _FEW_ROWS
 
     @cached_property
@@ -145,21 +154,30 @@ class ParquetPart:
         return found
 
     def typed(self, field: str) -> Typed | None:
-        """The column of the field; None if some of its values are elsewhere."""
-        column, outer = self._columns.get(field), field.partition(".")[0]
-        is_apart = field in self.inexact or (outer != field and (outer in self._columns or outer in self.inexact))
-        kind = "text" if field == ID else None if column is None or is_apart else self._typed_kind(column)
-        if kind is None or not has_arrays():
-            return None
+        """The cells as arrays, unless some of them are elsewhere too: in the rest, or in the object of a path."""
+        if field not in self._typed:
+            apart = self.inexact.union(self._columns if "." in field else ())
+            is_plain = has_arrays() and field not in self.inexact and field.partition(".")[0] not in apart - {field}
+            self._typed[field] = self._as_arrays(field) if is_plain else None
+        return self._typed[field]
+
+    def _as_arrays(self, field: str) -> Typed | None:
         from worm.tables.typed import Typed
 
-        return Typed(kind, self.array(ID if column is None else column.name)) if self.count else Typed.of(kind, [])
-
-    def _typed_kind(self, column: LakeColumn) -> TypedKind | None:
-        if column.kind.type == "double" and EXACT + column.name not in self.table.column_names:
-            return "number" if self._forms.get(column.name) == "integers" else "float"
-        kinds: dict[str, TypedKind] = {"string": "text", "long": "int", "boolean": "bool"}
-        return kinds.get(column.kind.type)
+        column = self._columns.get(field)
+        if field == ID:
+            return Typed("text", self.array(ID))
+        kind = None if column is None else _TYPED.get(column.kind.type)
+        if column is None or kind is None:
+            return None
+        name, form = column.name, self._forms.get(column.name)
+        if kind == "float" and form is not None:
+            return Typed("number", self.array(name))
+        if EXACT + name in self.table.column_names:
+            return Typed(kind, self.array(EXACT + name)) if kind == "text" else None
+        if column.kind.type != "timestamp" or form is None:
+            return Typed(kind, self.array(name))
+        return Typed(kind, array_of(written(self.array(name), form), Kind("string")))
 
     def prepare(self, fields: Iterable[str]) -> None:
         """Decode the cells of these fields, unless arrays have them."""

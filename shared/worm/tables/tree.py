@@ -525,6 +525,8 @@ class ManifestTree(Tree[Manifest]):
             named = partial(self.named_parts, files.definition.field)
             orphans += files.pieces.collect(f"{PART}-", named, clock, dry_run)
         parquet = self.parquet
+        if self.collection.definition.lake is not None:  # the log of the Delta table names more of them (`lake.upkeep`)
+            return orphans
         return orphans + collect_orphans(
             self.collection.store, parquet.directory, PARQUET_PREFIX, self.named_parquet, clock, dry_run
         )
