@@ -35,7 +35,7 @@ from worm.spark.source.entities import CHUNK, documents_of
 from worm.spark.source.rows import Reading, Rows, read_range
 from worm.spark.source.schema import CORRUPT, documents_schema
 from worm.store.parallel import chunked
-from worm.tables.columns import Columns
+from worm.tables.columns import Columns, listed
 from worm.tables.manifest import Manifest
 from worm.tables.parquet_part import ParquetPart
 from worm.tables.parts import ParsedPart, Part, RawPart
@@ -236,7 +236,7 @@ class _TableRows:
     def of_part(self, part: Part, changed: AbstractSet[str] = frozenset()) -> Iterator[pa.RecordBatch]:
         """`changed`: ids whose rows are elsewhere."""
         columns = Columns([part])
-        matching = self._filter.positions(columns)
+        matching = listed(self._filter.positions(columns))
         if changed:
             matching = [at for at in matching if columns.ids[at] not in changed]
         short = self._short(part, list(matching), changed) if part.cut else ()
