@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from worm.sdk.rows import Rows as Rows
     from worm.sdk.searching import HistoryEntry as HistoryEntry
     from worm.sdk.searching import HistoryRows as HistoryRows
+    from worm.sdk.sql import SqlRows as SqlRows
     from worm.spaces.opening import open_space as open_space
     from worm.spaces.results import MergeConflict as MergeConflict
     from worm.spaces.space import Space as Space
@@ -98,6 +99,7 @@ __all__ = [
     "SnapshotExpired",
     "SnapshotSettings",
     "Space",
+    "SqlRows",
     "StorageResolver",
     "Unavailable",
     "UniqueViolation",
@@ -151,6 +153,7 @@ _HOMES = {
     "SnapshotExpired": ("worm.errors", "SnapshotExpired"),
     "SnapshotSettings": ("worm.sdk.classes", "SnapshotSettings"),
     "Space": ("worm.spaces.space", "Space"),
+    "SqlRows": ("worm.sdk.sql", "SqlRows"),
     "StorageResolver": ("worm.collections.layout", "StorageResolver"),
     "Unavailable": ("worm.errors", "Unavailable"),
     "UniqueViolation": ("worm.errors", "UniqueViolation"),

@@ -55,6 +55,7 @@ from worm.sdk.reading import Fields
 from worm.sdk.restoring import RestoreReport
 from worm.sdk.rows import Rows
 from worm.sdk.searching import HistoryEntry, HistoryRows
+from worm.sdk.sql import DuckConnection, DuckRelation, Params, SqlRows
 from worm.sdk.transacting import DocumentTransaction, ModelName
 from worm.sdk.upkeep import Names
 from worm.session import Maintenance
@@ -391,6 +392,11 @@ class AsyncModel(Generic[D]):
             )
         )
 
+    async def to_duckdb(self, connection: DuckConnection | None = None, *, name: str | None = None) -> DuckRelation:
+        """All rows as a relation of DuckDB, which is also a view of the connection (None: a new one, in memory). The
+        view is called like the model, or `name`, and keeps the rows of this moment. `pip install 's3worm[sql]'`."""
+        return await self._pool.run(self._model.to_duckdb, connection, name=name)
+
     async def count(
         self,
         filter: Mapping[str, object] | None = None,
@@ -555,7 +561,7 @@ class AsyncModel(Generic[D]):
         return await self._pool.run(self._model.publish)
 
     async def get_lake_status(self) -> LakeStatus:
-        """Where is the Delta table, which version is its newest, is it up to date? It lists the files to find out."""
+        """Where the Delta table is, its newest version, and whether it is up to date. It lists the files."""
         return await self._pool.run(self._model.get_lake_status)
 
     async def vacuum(self, *, retention_days: int = RETENTION_DAYS, dry_run: bool = False) -> list[str]:
@@ -718,6 +724,35 @@ class AsyncWorm:
         (docs/history.md).
         """
         return await self._pool.run(self._worm.changes, after, model=model, limit=limit, wait=wait)
+
+    async def sql(
+        self,
+        statement: str,
+        params: Params | None = None,
+        *,
+        at: Position | None = None,
+        max_changed: int | None = CHANGED_MAX,
+        memory_limit: str = "1GB",
+        timeout: float | None = 30,
+        max_rows: int | None = 1000000,
+    ) -> SqlRows:
+        """The rows of a SELECT over models, by DuckDB. A model is a table with a column for each field; writes of this
+        session are in it. `params` has the values of `?` and `$1` (a list) or of `$name` (an object).
+
+        A statement only reads, and only models: it changes nothing, and reaches neither files nor the network. With
+        `at`, the models are as they were then. The statement may run for `timeout` seconds with `memory_limit` of
+        memory; reading the models counts for neither. `pip install 's3worm[sql]'` (docs/how-to/sql.md).
+        """
+        return await self._pool.run(
+            self._worm.sql,
+            statement,
+            params,
+            at=at,
+            max_changed=max_changed,
+            memory_limit=memory_limit,
+            timeout=timeout,
+            max_rows=max_rows,
+        )
 
     async def migrate(
         self,

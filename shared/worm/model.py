@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from worm.sdk.migration_rules import Rule
     from worm.sdk.restoring import RestoreReport
     from worm.sdk.searching import HistoryEntry, HistoryRows, HistorySource
+    from worm.sdk.sql import Params, SqlRows
     from worm.sdk.transacting import DocumentTransaction
     from worm.spaces.merging import Policy
     from worm.spaces.opening import OpenSpaces
@@ -331,6 +332,39 @@ class Worm(Upkeep):
             self.folder.flush()
             return self._feed.start(names, asked)
         return self._feed.wait(names, asked, after, limit, wait)
+
+    def sql(
+        self,
+        statement: str,
+        params: Params | None = None,
+        *,
+        at: Position | None = None,
+        max_changed: int | None = CHANGED_MAX,
+        memory_limit: str = "1GB",
+        timeout: float | None = 30,
+        max_rows: int | None = 1_000_000,
+    ) -> SqlRows:
+        """The rows of a SELECT over models, by DuckDB. A model is a table with a column for each field; writes of this
+        session are in it. `params` has the values of `?` and `$1` (a list) or of `$name` (an object).
+
+        A statement only reads, and only models: it changes nothing, and reaches neither files nor the network. With
+        `at`, the models are as they were then. The statement may run for `timeout` seconds with `memory_limit` of
+        memory; reading the models counts for neither. `pip install 's3worm[sql]'` (docs/how-to/sql.md).
+
+        Examples:
+            >>> list(db.sql("select status, count(*) as n from Customer group by 1 order by 1"))
+            [{'status': 'active', 'n': 1}, {'status': 'lead', 'n': 1}]
+            >>> [row["name"] for row in db.sql("select name from Customer where visits < ? order by 1", [10])]
+            ['Acme', 'Globex']
+        """
+        from worm.sdk.sql import SqlLimits, run_sql
+
+        limits = SqlLimits.of(memory_limit, timeout, max_rows)
+
+        def read(name: str, fields: list[str] | None) -> object:
+            return self.model(name).find_all(select=fields, at=at, max_changed=max_changed).to_arrow()
+
+        return run_sql(statement, params, self.schema.models, read, limits)
 
     def _fed(self, model: str | type[BaseModel] | Sequence[str] | None) -> list[str]:
         """The names without duplicates; None means all models that keep an oplog. `Invalid` if a named model keeps

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # has no types
 
+from tests.examples import examples
 from tests.schema.test_load_schema import DESIGN_EXAMPLE, SAMPLE
 from worm.codec.strict_json import JsonObject, JsonValue
 from worm.errors import Invalid
@@ -132,7 +133,7 @@ def test_every_member_takes_the_values_that_the_loader_takes(name: str) -> None:
 
 
 OWNERS = {"items": "array", "properties": "object", "model": "ref"}
-"""Types that alone have a member."""
+"""The only types that have a member."""
 
 
 @pytest.mark.parametrize("alias", ["nonsense", *(alias for alias, _ in members("field"))])
@@ -243,7 +244,7 @@ def models() -> st.SearchStrategy[Any]:
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.fixed_dictionaries(
         {"models": st.dictionaries(st.sampled_from(["A", "B", "Two", "x y"]), models(), min_size=1, max_size=2)},

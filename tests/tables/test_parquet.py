@@ -14,7 +14,8 @@ from arro3.io import read_parquet, write_parquet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.tables.test_parts import FIELDS, exact, fields, ordered, tables
+from tests.query.filter_oracle import FIELDS
+from tests.tables.test_parts import exact, fields, ordered, tables
 from worm.codec.strict_json import INT_MAX, INT_MIN, JsonValue, dumps
 from worm.collections.entries import CUT, SEQ_MAX, Row
 from worm.errors import Corrupt
@@ -49,7 +50,8 @@ def opened(part: Manifest, columns: Sequence[LakeColumn] = COLUMNS, body: bytes 
 
 def others_read(part: Manifest, columns: Sequence[LakeColumn]) -> dict[str, list[Any]]:
     """The file as another reader sees it."""
-    return pq.read_table(BytesIO(encode_parquet(part, columns, OF))).to_pydict()
+    found: dict[str, list[Any]] = pq.read_table(BytesIO(encode_parquet(part, columns, OF))).to_pydict()
+    return found
 
 
 def rows_of(cells: Sequence[JsonValue]) -> Manifest:
@@ -172,7 +174,7 @@ def test_other_readers_see_typed_values_and_everything_else_as_json() -> None:
         LakeColumn("o", "o", STRUCT),
     ]
     good: Row = {"s": "x", "i": 7, "d": 1, "b": True, "t": "2026-01-31", "j": [1], "l": ["a"], "o": {"a": 1, "c": "x"}}
-    odd: Row = {name: {"odd": True} for name in good} | {"i": 2**63, "extra": 1, "s": None}
+    odd: Row = {**{name: {"odd": True} for name in good}, "i": 2**63, "extra": 1, "s": None}
     found = others_read(Manifest("M", {"good": good, "odd": odd}, {"good": 5}, etags={"odd": "e"}), columns)
     assert [found[name][0] for name in ("id", "s", "i", "d", "b", "j")] == ["good", "x", 7, 1.0, True, "[1]"]
     assert found["l"][0] == ["a"]

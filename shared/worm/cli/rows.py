@@ -1,5 +1,5 @@
-"""`worm table query`, `aggregate`, `distinct`, `export`: the rows of a model, their totals, the values of a field, or
-all rows into a file.
+"""`worm table query`, `aggregate`, `distinct`, `export`: the rows of a model or of a SQL statement, their totals, the
+values of a field, or all rows into a file.
 
 The options that choose rows are the same for all four, and are checked against the schema. `export` reads and writes
 batch by batch.
@@ -18,7 +18,7 @@ from typing import Annotated, TypedDict, cast
 
 import typer
 
-from worm.cli.arguments import ModelName, note_undeclared, opened_output, output_path
+from worm.cli.arguments import ModelName, complete_model, note_undeclared, opened_output, output_path
 from worm.cli.options import SessionOnBranch, TargetOnBranch
 from worm.cli.output import (
     RowFormat,
@@ -51,6 +51,7 @@ from worm.query.filter_text import (
 from worm.query.planner import Plan
 from worm.schema import ModelDef
 from worm.sdk.past import CHANGED_MAX
+from worm.sdk.sql import MEMORY_LIMIT, TIMEOUT_SECONDS, json_row
 from worm.values import dataclass
 
 Filters = Annotated[
@@ -93,6 +94,30 @@ MaxChanged = Annotated[
 CsvRaw = Annotated[
     bool,
     typer.Option("--csv-raw", help="CSV without the apostrophe that keeps spreadsheets from running formulas."),
+]
+GroupBy = Annotated[
+    list[str] | None,
+    typer.Option("--group-by", metavar="FIELDS", help="Group by these fields; separate several with commas."),
+]
+Count = Annotated[bool, typer.Option("--count", help="Count the rows; the default if you ask for nothing else.")]
+Sum = Annotated[
+    list[str] | None,
+    typer.Option("--sum", metavar="FIELDS", help="Sum of a number; separate several fields with commas."),
+]
+Avg = Annotated[list[str] | None, typer.Option("--avg", metavar="FIELDS", help="Average of a number.")]
+Min = Annotated[list[str] | None, typer.Option("--min", metavar="FIELDS", help="Smallest number, time or text.")]
+Max = Annotated[list[str] | None, typer.Option("--max", metavar="FIELDS", help="Largest number, time or text.")]
+Percentiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--percentiles",
+        metavar="FIELD:P:P",
+        help="Percentiles, such as total:50:95; separate several fields with commas.",
+    ),
+]
+Having = Annotated[
+    list[str] | None,
+    typer.Option("--having", metavar="CONDITIONS", help="Only groups that match: 'count>3,sum>=100'."),
 ]
 
 
@@ -168,6 +193,13 @@ class QueryOptions(TypedDict):
     max_changed: int | None
 
 
+class SqlOptions(TypedDict):
+    """What a statement may take."""
+
+    timeout: float
+    memory_limit: str
+
+
 class Strategy(StrEnum):
     """Ways to find rows, for `--strategy`."""
 
@@ -179,7 +211,13 @@ class Strategy(StrEnum):
 
 def query(
     session: SessionOnBranch,
-    model: ModelName,
+    model: Annotated[
+        str | None, typer.Argument(metavar="[MODEL]", help="Name of the model.", autocompletion=complete_model)
+    ] = None,
+    sql: Annotated[
+        list[str] | None,
+        typer.Option("--sql", metavar="STATEMENT", help="A SELECT over any models, instead of MODEL and filters."),
+    ] = None,
     filter: Filters = None,
     where: Where = None,
     sort: Sort = None,
@@ -198,10 +236,33 @@ def query(
     ] = False,
     at: At = None,
     max_changed: MaxChanged = None,
+    timeout: Annotated[
+        int | None, typer.Option("--timeout", metavar="SECONDS", min=1, help="With --sql: how long it may run.")
+    ] = None,
+    memory_limit: Annotated[
+        str | None, typer.Option("--memory-limit", metavar="SIZE", help="With --sql: how much memory, such as 4GB.")
+    ] = None,
     format: Annotated[RowFormat, typer.Option("--format", help="How to show the rows.")] = RowFormat.table,
     csv_raw: CsvRaw = False,
 ) -> None:
-    """Query the rows of a model."""
+    """Query the rows of a model, or of several with SQL."""
+    statement = once(sql, "--sql", "one statement can name several models")
+    if statement is not None:
+        asked_otherwise: dict[str, object] = {"MODEL": model, "--filter": filter, "--where": where}
+        asked_otherwise |= {"--sort": sort, "--select": select}
+        asked_otherwise |= {"--limit": limit is not None, "--offset": offset, "--cursor": cursor}
+        asked_otherwise |= {"--strategy": strategy, "--explain": explain, "--analyze": analyze}
+        for option in [name for name, one in asked_otherwise.items() if one]:
+            hint = "say it in the statement: FROM, WHERE, ORDER BY, LIMIT, OFFSET, EXPLAIN"
+            raise Invalid(f"{option} and --sql cannot be combined", hint=hint)
+        limits: SqlOptions = {"timeout": timeout or TIMEOUT_SECONDS, "memory_limit": memory_limit or MEMORY_LIMIT}
+        found = session.sql(statement, **limits, **moment(at, max_changed))
+        echo_rows(found.columns, [json_row(row) for row in found], format, raw_csv=csv_raw)
+        return
+    if model is None:
+        raise Invalid("name a model, or pass --sql", hint="worm table query MODEL")
+    if timeout is not None or memory_limit is not None:
+        raise Invalid("--timeout and --memory-limit need --sql", hint="leave them out")
     choice = choose(session.schema.model(model), filter, where, sort=sort, select=select)
     documents = session.model(model)
     asked: QueryOptions = {
@@ -257,36 +318,14 @@ def _plan_cell(name: str, value: JsonValue) -> str:
 def aggregate(
     session: SessionOnBranch,
     model: ModelName,
-    group_by: Annotated[
-        list[str] | None,
-        typer.Option("--group-by", metavar="FIELDS", help="Group by these fields; separate several with commas."),
-    ] = None,
-    count: Annotated[
-        bool, typer.Option("--count", help="Count the rows; the default if you ask for nothing else.")
-    ] = False,
-    sum: Annotated[
-        list[str] | None,
-        typer.Option("--sum", metavar="FIELDS", help="Sum of a number; separate several fields with commas."),
-    ] = None,
-    avg: Annotated[list[str] | None, typer.Option("--avg", metavar="FIELDS", help="Average of a number.")] = None,
-    min: Annotated[
-        list[str] | None, typer.Option("--min", metavar="FIELDS", help="Smallest number, time or text.")
-    ] = None,
-    max: Annotated[
-        list[str] | None, typer.Option("--max", metavar="FIELDS", help="Largest number, time or text.")
-    ] = None,
-    percentiles: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--percentiles",
-            metavar="FIELD:P:P",
-            help="Percentiles, such as total:50:95; separate several fields with commas.",
-        ),
-    ] = None,
-    having: Annotated[
-        list[str] | None,
-        typer.Option("--having", metavar="CONDITIONS", help="Only groups that match: 'count>3,sum>=100'."),
-    ] = None,
+    group_by: GroupBy = None,
+    count: Count = False,
+    sum: Sum = None,
+    avg: Avg = None,
+    min: Min = None,
+    max: Max = None,
+    percentiles: Percentiles = None,
+    having: Having = None,
     filter: Filters = None,
     where: Where = None,
     at: At = None,

@@ -15,7 +15,7 @@ from copy import deepcopy
 from dataclasses import replace
 from decimal import Decimal
 from functools import partial
-from typing import Any, TypedDict, cast, overload
+from typing import TYPE_CHECKING, Any, TypedDict, cast, overload
 from uuid import UUID
 
 from worm.codec.strict_json import JsonValue
@@ -53,6 +53,9 @@ from worm.sdk.searching import HistorySource
 from worm.store.base import Object, Read
 from worm.store.parallel import chunked, in_parallel
 
+if TYPE_CHECKING:
+    from worm.sdk.sql import DuckConnection, DuckRelation
+
 Fields = Sequence[str] | str
 
 
@@ -70,8 +73,8 @@ FOUND_CHUNK = 500
 
 
 class Reading(Access[D]):
-    """`get`, `find_by_id`, `find_one`, `find_many`, `exists`, `find_all`, `find_batches`, `count`, `aggregate`,
-    `distinct`, `explain`."""
+    """`get`, `find_by_id`, `find_one`, `find_many`, `exists`, `find_all`, `find_batches`, `to_duckdb`, `count`,
+    `aggregate`, `distinct`, `explain`."""
 
     _looked_up = LookedUp()
     """The states of the moment that was asked for last."""
@@ -357,6 +360,18 @@ class Reading(Access[D]):
         stream = Stream(self.table, request, self._states(moment, max_changed), self._tables)
         batches = (self._packed(request, answer, moment=moment) for answer in stream.batches(batch_size))
         return cast("Iterator[Rows[D]]", batches)
+
+    def to_duckdb(self, connection: DuckConnection | None = None, *, name: str | None = None) -> DuckRelation:
+        """All rows as a relation of DuckDB, which is also a view of the connection (None: a new one, in memory). The
+        view is called like the model, or `name`, and keeps the rows of this moment. `pip install 's3worm[sql]'`.
+
+        Examples:
+            >>> customers.to_duckdb().filter("visits < 10").order("name").project("name").fetchall()
+            [('Acme',), ('Globex',)]
+        """
+        from worm.sdk.sql import register_rows
+
+        return register_rows(connection, self.name if name is None else name, lambda: self.find_all().to_arrow())
 
     def count(
         self,

@@ -116,7 +116,7 @@ class Tabling(Access[D]):
             return self._session.lake(self.name).publish()
 
     def get_lake_status(self) -> LakeStatus:
-        """Where is the Delta table, which version is its newest, is it up to date? It lists the files to find out.
+        """Where the Delta table is, its newest version, and whether it is up to date. It lists the files.
 
         Examples:
             >>> customers.publish().version, customers.get_lake_status().behind_seconds

@@ -32,16 +32,19 @@ from worm.tables.parquet import (
     Cells,
     Kind,
     LakeColumn,
+    Type,
     array_of,
     encode_parquet,
     values_of,
     written,
 )
-from worm.tables.parts import CONTAINERS, Cell, Stamp, copied, with_descent
+from worm.tables.parts import CONTAINERS, Cell, Stamp, copied, has_arrays, with_descent
 from worm.tables.root import Piece
 
 if TYPE_CHECKING:
     from arro3.core import Array, Table
+
+    from worm.tables.typed import Typed, TypedKind
 
 REPAIR = "run `worm repair` to rebuild it"
 OTHERS = record("what is known of ids without a row", {"seqs": SEQS, "etags": ETAGS})
@@ -50,6 +53,13 @@ META = record(
     {"version": one_of(VERSION), "of": TEXT, "forms": object_of(one_of(*FORMS)), "others": OTHERS, "stats": OBJECT},
     {"crc32": TEXT},
 )
+_TYPED: dict[Type, TypedKind] = {
+    "string": "text",
+    "long": "int",
+    "double": "float",
+    "boolean": "bool",
+    "timestamp": "text",
+}
 _BATCH = 1 << 24  # rows: a file is one batch
 _FEW_ROWS = 8  # below this share of the rows, each is decoded alone
 
@@ -80,6 +90,7 @@ class ParquetPart:
         self._arrays: dict[str, Array] = {}
         self._cells: dict[str, Cells] = {}
         self._fields: dict[str, list[Cell]] = {}
+        self._typed: dict[str, Typed | None] = {}
         self._rows_left = self.count // _FEW_ROWS
 
     @cached_property
@@ -142,13 +153,36 @@ class ParquetPart:
             found = self._fields[field] = with_descent(field, {name: self._column(name) for name in names})
         return found
 
-    def coded(self, field: str) -> None:
-        return None
+    def typed(self, field: str) -> Typed | None:
+        """The cells as arrays, unless some of them are elsewhere too: in the rest, or in the object of a path."""
+        if field not in self._typed:
+            is_plain = has_arrays() and "." not in field and field not in self.inexact
+            self._typed[field] = self._as_arrays(field) if is_plain else None
+        return self._typed[field]
+
+    def _as_arrays(self, field: str) -> Typed | None:
+        from worm.tables.typed import Typed
+
+        column = self._columns.get(field)
+        if field == ID:
+            return Typed("text", self.array(ID))
+        kind = None if column is None else _TYPED.get(column.kind.type)
+        if column is None or kind is None:
+            return None
+        name, form = column.name, self._forms.get(column.name)
+        if kind == "float" and form is not None:
+            return Typed("number", self.array(name))
+        if EXACT + name in self.table.column_names:
+            return Typed(kind, self.array(EXACT + name)) if kind == "text" else None
+        if column.kind.type != "timestamp" or form is None:
+            return Typed(kind, self.array(name))
+        return Typed(kind, array_of(written(self.array(name), form), Kind("string")))
 
     def prepare(self, fields: Iterable[str]) -> None:
         """Decode the cells of these fields."""
         for field in fields:
-            self.cells(field)
+            if self.typed(field) is None:
+                self.cells(field)
 
     def row(self, at: int) -> Row:
         """A row that the caller may change. After some rows, all columns are decoded and kept."""
