@@ -35,7 +35,7 @@ from worm.spark.source.entities import CHUNK, documents_of
 from worm.spark.source.rows import Reading, Rows, read_range
 from worm.spark.source.schema import CORRUPT, documents_schema
 from worm.store.parallel import chunked
-from worm.tables.columns import Columns
+from worm.tables.columns import Columns, listed
 from worm.tables.manifest import Manifest
 from worm.tables.parquet_part import ParquetPart
 from worm.tables.parts import ParsedPart, Part, RawPart
@@ -174,12 +174,12 @@ def _is_waiting(collection: Collection, last_updated: str, now: datetime) -> boo
     since, path = moment_of(last_updated), collection.resolver.change_set_path(collection.name)
     if since is None:
         return False
-    listed = collection.store.list(path, start_after=path + _ulid_start(since - PATIENCE), limit=LISTED_MAX)
-    waiting = [one.key for one in listed if one.last_modified < now - PATIENCE]
-    found = collection.store.get(max(waiting)) if waiting else None
-    if found is None:
+    found = collection.store.list(path, start_after=path + _ulid_start(since - PATIENCE), limit=LISTED_MAX)
+    waiting = [one.key for one in found if one.last_modified < now - PATIENCE]
+    newest = collection.store.get(max(waiting)) if waiting else None
+    if newest is None:
         return False
-    _, changes = decode_changes(found.body, found.key)
+    _, changes = decode_changes(newest.body, newest.key)
     return any(change.head is not None and change.head.ts > last_updated for change in changes)
 
 
@@ -236,10 +236,10 @@ class _TableRows:
     def of_part(self, part: Part, changed: AbstractSet[str] = frozenset()) -> Iterator[pa.RecordBatch]:
         """`changed`: ids whose rows are elsewhere."""
         columns = Columns([part])
-        matching = self._filter.positions(columns)
+        matching = listed(self._filter.positions(columns))
         if changed:
             matching = [at for at in matching if columns.ids[at] not in changed]
-        short = self._short(part, list(matching), changed) if part.cut else ()
+        short = self._short(part, matching, changed) if part.cut else ()
         positions = [at for at in matching if at not in short] if short else matching
         is_whole = len(positions) == part.count
 
