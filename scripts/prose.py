@@ -23,6 +23,8 @@ ROOT = Path(__file__).resolve().parent.parent
 RULES = tomllib.loads((ROOT / "scripts" / "prose.toml").read_text())
 FOLDERS = ("docs", "functions", "scripts", "shared", "spark_jobs")
 SUFFIXES = (".md", ".py", ".yaml", ".js", ".html")
+WORDS = [(re.compile(one["find"].replace(" ", r"\s+"), re.IGNORECASE), one["write"]) for one in RULES["words"]]
+ANY_WORDS = re.compile("|".join(f"(?:{pattern.pattern})" for pattern, _ in WORDS), re.IGNORECASE)
 LENGTH_MAX: int = RULES["sentence"]["words_max"]
 FENCE = re.compile(r"^( *)(```+|~~~+).*?^\1\2\s*?$", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)
@@ -104,10 +106,12 @@ def passages(path: Path) -> Iterable[Passage]:
 
 def words_of(path: Path) -> Iterator[Finding]:
     for passage in passages(path):
-        for rule in RULES["words"]:
-            for found in re.finditer(rule["find"].replace(" ", r"\s+"), passage.text, re.IGNORECASE):
+        if not ANY_WORDS.search(passage.text):
+            continue
+        for pattern, advice in WORDS:
+            for found in pattern.finditer(passage.text):
                 line = passage.line + passage.text.count("\n", 0, found.start())
-                yield Finding(path, line, " ".join(found.group().split()), rule["write"])
+                yield Finding(path, line, " ".join(found.group().split()), advice)
 
 
 def long_sentences(path: Path) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from worm.errors import WormError
 from worm.spark.cluster import job_parser, job_spec, say, spark_session
-from worm.spark.export_request import FORMATS, ExportRequest
+from worm.spark.export_request import FORMATS, FROM, ExportRequest
 from worm.spark.export_writing import write_frame
 
 SETTINGS = {
@@ -58,6 +58,7 @@ def _request(parsed: argparse.Namespace) -> ExportRequest:
         overwrite=parsed.overwrite,
         files=parsed.files,
         mode=parsed.mode,
+        read_from=parsed.read_from,
     )
 
 
@@ -94,6 +95,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--files", type=int, metavar="N", help="write at most N files (per partition)")
     parser.add_argument(
         "--mode", default="PERMISSIVE", help="how to treat broken documents: PERMISSIVE, DROPMALFORMED, FAILFAST"
+    )
+    parser.add_argument(
+        "--from", default=FROM[0], choices=FROM, dest="read_from", help="what to read: the table, documents, or either"
     )
     return parser
 

@@ -28,6 +28,9 @@ from worm.collections.entries import Document, OplogEntry
 from worm.collections.push import PushReport
 from worm.errors import Invalid, shown
 from worm.forks import in_child
+from worm.lake.actions import RETENTION_DAYS
+from worm.lake.publish import Publication
+from worm.lake.upkeep import LakeStatus
 from worm.maintenance.materialize import Materialized
 from worm.maintenance.purge import PurgeReport
 from worm.maintenance.push_plan import ModelProgress, PushPlan
@@ -551,6 +554,19 @@ class AsyncModel(Generic[D]):
     async def build_index(self, name: str) -> IndexStatus:
         """Rebuild one index, by its name in the schema or by its field."""
         return await self._pool.run(self._model.build_index, name)
+
+    async def publish(self) -> Publication:
+        """Publish the table as a new version of its Delta table, if anything has changed since the last one. Readers of
+        earlier versions are not disturbed. The schema must have `lake` for the model."""
+        return await self._pool.run(self._model.publish)
+
+    async def get_lake_status(self) -> LakeStatus:
+        """Where the Delta table is, its newest version, and whether it is up to date. It lists the files."""
+        return await self._pool.run(self._model.get_lake_status)
+
+    async def vacuum(self, *, retention_days: int = RETENTION_DAYS, dry_run: bool = False) -> list[str]:
+        """Delete files of the Delta table that no version of the last days needs. Returns their keys."""
+        return await self._pool.run(self._model.vacuum, retention_days=retention_days, dry_run=dry_run)
 
 
 class AsyncTransaction:

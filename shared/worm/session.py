@@ -33,6 +33,7 @@ from worm.values import dataclass
 if TYPE_CHECKING:  # only sessions with spaces or threads need these
     from concurrent.futures import Future, ThreadPoolExecutor
 
+    from worm.lake.publish import Lake
     from worm.spaces.opening import OpenSpaces
     from worm.spaces.space import Space
 
@@ -129,6 +130,7 @@ class Session:
         self._spaces: OpenSpaces | None = None
         self._once = new_lock()
         self._tables: dict[str, Table] = {}
+        self._lakes: dict[str, Lake] = {}
         self._table_locks: dict[str, threading.RLock] = {}
         if schema is not None:
             self._use(schema)
@@ -139,6 +141,7 @@ class Session:
         self.__dict__.pop("_pool", None)
         for table in self._tables.values():
             table.begin_again()
+        self._lakes = {}
 
     def refresh(self) -> None:
         """Reread the pushed schema if it changed. Does nothing if the caller passed a schema."""
@@ -163,6 +166,7 @@ class Session:
         self.resolver = StorageResolver(schema)
         self._collections: dict[str, Collection] = {}
         self._tables = {}
+        self._lakes = {}
 
     def ensure_safe_store(self) -> None:
         """Refuse a store that ignores write conditions; probed once per session, before its first write."""
@@ -194,6 +198,14 @@ class Session:
         if name not in self._tables:
             self._tables[name] = Table(self.collection(name))
         return self._tables[name]
+
+    def lake(self, name: str) -> Lake:
+        """The Delta table of a model. For one thread at a time, like the table."""
+        from worm.lake.publish import Lake
+
+        if name not in self._lakes:
+            self._lakes[name] = Lake(self.table(name))
+        return self._lakes[name]
 
     def table_lock(self, name: str) -> threading.RLock:
         """For threads that share the table of a model: a table is for one thread at a time."""

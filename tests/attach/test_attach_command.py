@@ -531,7 +531,7 @@ def test_of_two_attaches_at_once_one_ends_before_it_changes_anything(
     monkeypatch.setattr(AttachRecord, "planning", after_another)
     answer = room.attach("--apply")
     assert (answer.code, others) == (4, [0])
-    assert "is running" in answer.err
+    assert "another attach or detach is running" in answer.err
     assert [one["isDone"] for one in record(room)["added"]] == [True] * 7
 
 

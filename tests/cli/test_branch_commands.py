@@ -87,6 +87,10 @@ def test_branches_are_listed_ended_and_brought_back(worm: Command, place: str) -
         ("main", None, "active"),
         ("draft", "main", "active"),
     ]
+    assert [line.split()[:3] for line in worm("branch", "list", "--url", place).stdout.splitlines()[2:]] == [
+        ["main", "--", "--"],
+        ["draft", "main", "1"],
+    ]
     assert [row["status"] for row in shown(worm, place, "branch", "delete", "draft")] == ["deleted"]
     refused = worm("put", "Customer", "--branch", "draft", "--url", place, stdin='{"id": "x", "name": "x"}')
     assert refused.exit_code == 3

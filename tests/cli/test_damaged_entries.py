@@ -160,7 +160,7 @@ def test_what_verify_and_repair_make_of_a_damaged_history(worm: Command, url: st
     assert again == (0 if case == "the newest entry is missing" else 1), "what is lost is named for ever"
     explained = worm("why", key, "--url", url)
     assert explained.exit_code == (0 if again == 0 else 1)
-    assert ("is stopped" in explained.stdout) == (code == 9), explained.stdout
+    assert ("he history is stopped" in explained.stdout) == (code == 9), explained.stdout
 
 
 def test_names_that_are_no_numbers_are_ignored(worm: Command, url: str, session: Worm) -> None:

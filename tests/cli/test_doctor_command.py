@@ -20,7 +20,7 @@ from worm.deployment.aws import Aws
 from worm.deployment.checkup import span
 from worm.deployment.stack import Stack
 from worm.maintenance.verify_record import VERIFY_KEY
-from worm.model import Worm, push
+from worm.model import Worm
 from worm.schema import load_schema
 from worm.store.open import open_store
 
@@ -34,7 +34,7 @@ def stack(worm: Command, moto_endpoint: str, aws_environment: None, monkeypatch:
     monkeypatch.setenv("AWS_ENDPOINT_URL", moto_endpoint)
     monkeypatch.setattr("worm.cli.doctor.SystemClock", lambda: VirtualClock(NOW))
     bucket = new_bucket(moto_endpoint)
-    push(open_store(f"s3://{bucket}", endpoint_url=moto_endpoint), load_schema(SCHEMA))
+    Worm(open_store(f"s3://{bucket}", endpoint_url=moto_endpoint), load_schema(SCHEMA), probe=False).push()
     made = Deployed(moto_endpoint, f"d-{bucket}", bucket).create()
     healthy(made)
     return made

@@ -1,11 +1,10 @@
-"""`worm init`: asked or not, it leaves a file that works, and prints commands that work."""
+"""`worm init`: with or without questions, it writes a file that works, and prints commands that work."""
 
 from __future__ import annotations
 
 import json
 import keyword
 import os
-import pty
 import shlex
 import subprocess
 import sys
@@ -17,6 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cli.company import Command
+from tests.cli.terminal import on_terminal
+from tests.examples import examples
 from worm.cli.init import EXAMPLES, PROGRAM, InitFormat, _name_check, _program, _schema_shape, _taken_names
 from worm.cli.options import Target
 from worm.errors import Invalid
@@ -39,7 +40,7 @@ def environment() -> dict[str, str]:
 
 
 def run_literally(line: str) -> str:
-    """A printed command, as somebody pastes it into a shell."""
+    """The output of a printed command, pasted into a shell."""
     ended = subprocess.run(
         line, shell=True, capture_output=True, text=True, env=environment(), timeout=120, check=False
     )
@@ -52,22 +53,10 @@ def next_commands(stdout: str) -> list[str]:
 
 
 def answered(*answers: str, arguments: Sequence[str] = ()) -> tuple[int, str]:
-    """The exit code, and what a terminal shows, of a command whose user types this."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [str(BIN / "worm"), "init", *arguments], stdin=theirs, stdout=theirs, stderr=theirs, env=environment()
-    )
-    os.close(theirs)
-    os.write(ours, "".join(f"{one}\n" for one in answers).encode())
-    shown = b""
-    try:
-        while piece := os.read(ours, 1 << 16):
-            shown += piece
-    except OSError:  # the other side is closed
-        pass
-    finally:
-        os.close(ours)
-    return process.wait(timeout=60), shown.decode().replace("\r\n", "\n")
+    """The exit code and the screen of a user who types these answers."""
+    command, typed = [str(BIN / "worm"), "init", *arguments], "".join(f"{one}\n" for one in answers)
+    code, shown = on_terminal(command, environment(), typed)
+    return code, shown.replace("\r\n", "\n")
 
 
 def test_without_a_terminal_it_takes_the_defaults(worm: Command) -> None:
@@ -220,7 +209,7 @@ def test_every_accepted_name_gives_a_program_that_pushes_its_schema(name: str) -
         check_program(name)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.from_regex(r"[A-Za-z][A-Za-z0-9_]{0,99}", fullmatch=True).filter(lambda name: not keyword.iskeyword(name)))
 def test_any_other_name_does_too(name: str) -> None:
     if name not in _taken_names():

@@ -5,15 +5,14 @@ from __future__ import annotations
 import ast
 import json
 import os
-import pty
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.cli.company import Command
+from tests.cli.terminal import on_terminal
 from worm.cli import output
 from worm.cli.output import neutral
 from worm.model import Worm
@@ -60,28 +59,10 @@ def hostile(url: str, session: Worm) -> str:
     return url
 
 
-def on_terminal(url: str, *arguments: str) -> str:
-    """What the command sends to a terminal, on stdout and stderr."""
-    ours, theirs = pty.openpty()
+def shown_by(url: str, *arguments: str) -> str:
+    """What the command sends to a terminal."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("WORM_", "AWS_"))}
-    process = subprocess.Popen(
-        [str(WORM), *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=theirs,
-        stderr=theirs,
-        env={**variables, "WORM_URL": url, "PYTHONUTF8": "1"},
-    )
-    os.close(theirs)
-    shown = b""
-    try:
-        while piece := os.read(ours, 1 << 16):
-            shown += piece
-    except OSError:  # the other side is closed
-        pass
-    finally:
-        os.close(ours)
-        process.wait(timeout=60)
-    return shown.decode()
+    return on_terminal([str(WORM), *arguments], {**variables, "WORM_URL": url, "PYTHONUTF8": "1"})[1]
 
 
 def acting(shown: str) -> set[str]:
@@ -91,7 +72,7 @@ def acting(shown: str) -> set[str]:
 
 def test_a_document_does_not_act_on_the_terminal(hostile: str) -> None:
     """U+009B begins an escape sequence as ESC [ does, and JSON does not escape it by itself."""
-    shown = on_terminal(hostile, "get", "Customer", "evil")
+    shown = shown_by(hostile, "get", "Customer", "evil")
     assert acting(shown) == set()
     assert json.loads(shown)["name"] == f"{HOSTILE}2"
 
@@ -99,7 +80,7 @@ def test_a_document_does_not_act_on_the_terminal(hostile: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", WALK, ids=lambda one: " ".join(one).encode("unicode_escape").decode())
 def test_no_command_lets_data_act_on_the_terminal(arguments: tuple[str, ...], hostile: str) -> None:
-    shown = on_terminal(hostile, *arguments)
+    shown = shown_by(hostile, *arguments)
     assert shown != ""
     assert acting(shown) == set(), shown
     assert "Traceback" not in shown
@@ -131,7 +112,7 @@ def test_all_output_of_commands_goes_through_one_function() -> None:
 @pytest.mark.parametrize(("command", "title"), [("repair", "repairing Customer"), ("verify", "verifying Customer")])
 def test_long_work_shows_on_a_terminal_how_far_it_is(command: str, title: str, worm: Command, hostile: str) -> None:
     """A first repair of many documents takes minutes, and looked as if it had stopped."""
-    shown = on_terminal(hostile, command)
+    shown = shown_by(hostile, command)
     assert title in shown
     assert re.search(r"[1-9]/[1-9]", shown)
     assert worm(command, "--url", hostile).stderr == ""

@@ -94,8 +94,8 @@ def test_keys_of_a_collection_parse_back(keys: StorageResolver, model: str, fiel
         keys.manifest_dir(model) + f"partition-12-{HASH}.json": KeyInfo(
             KeyKind.MANIFEST, model, name=f"partition-12-{HASH}"
         ),
-        keys.manifest_dir(model) + f"partition-12-{HASH}.columns": KeyInfo(
-            KeyKind.MANIFEST, model, name=f"partition-12-{HASH}.columns"
+        keys.lake_dir(model) + f"partition-12-{HASH}.parquet": KeyInfo(
+            KeyKind.LAKE, model, name=f"partition-12-{HASH}.parquet"
         ),
         keys.manifest_dir(model) + f"delta-{HASH}.json": KeyInfo(KeyKind.MANIFEST, model, name=f"delta-{HASH}"),
         keys.heads_dir(model) + f"heads-0-{HASH}.json": KeyInfo(KeyKind.HEADS, model, name=f"heads-0-{HASH}"),

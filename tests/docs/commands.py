@@ -8,10 +8,10 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-import boto3
 import typer.main
 from botocore import xform_name
 from botocore.model import ServiceModel
+from botocore.session import get_session
 
 from tests.docs.markdown import ROOT, Block
 from worm.cli.app import app
@@ -24,7 +24,7 @@ ASSIGNED = re.compile(r"^\w+=\$\((.*)\)$")
 
 
 def lines_of(block: Block) -> list[str]:
-    """Each command as one line, without its comment and without what takes its output."""
+    """Each command as one line, without its comment and without the variable that takes its output."""
     text = block.text.replace("\\\n", " ")
     return [ASSIGNED.sub(r"\1", line) for line in text.splitlines() if line.strip()]
 
@@ -48,9 +48,7 @@ def _check_worm(words: list[str], line: str) -> None:
 
 @cache
 def _service(name: str) -> ServiceModel:
-    client = boto3.client(name if name != "s3api" else "s3", region_name="us-east-1")  # type: ignore[call-overload]
-    model: ServiceModel = client.meta.service_model
-    return model
+    return get_session().get_service_model(name if name != "s3api" else "s3")
 
 
 def _check_aws(words: list[str], line: str) -> None:

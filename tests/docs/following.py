@@ -56,8 +56,8 @@ for _line in sys.stdin:
 
 @dataclass(frozen=True)
 class Desk:
-    """Where a tutorial is followed. `replaces` has words of the page that are others here. Lines that `skips` matches
-    are not typed. A block that prints something else than the page is run again for `patience_seconds`."""
+    """Where a tutorial is followed. `replaces` maps words of the page to their values here. Lines that match `skips`
+    are not run. If a block prints something other than the page shows, it is retried for `patience_seconds`."""
 
     folder: Path
     environment: Mapping[str, str]

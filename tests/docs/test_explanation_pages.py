@@ -82,7 +82,7 @@ def test_no_limit_stands_twice_and_none_is_left_out_of_the_comparison() -> None:
 
 
 def limits_of(path: Path) -> set[str]:
-    """The public constants that are a most, with the name of their module."""
+    """The public constants that are upper limits, with the names of their modules."""
     module = ".".join(path.relative_to(WORM.parent).with_suffix("").parts)
     assigned = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.Assign)]
     names = [one for node in assigned for target in node.targets for one in ast.walk(target)]

@@ -1,4 +1,4 @@
-"""The first tutorial is followed literally, by somebody who has a Python, an empty directory and the wheel."""
+"""A new user follows the first tutorial word for word, with nothing but Python, an empty directory and the wheel."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def built_wheel(folder: Path) -> Path:
 
 
 def stranger(wheel: Path) -> dict[str, str]:
-    """The shell of somebody who has nothing of this project but its wheel, which pip finds as it would on an index."""
+    """The environment of a user who has only the wheel of this project. pip finds it as it would on an index."""
     kept = {
         name: os.environ[name] for name in os.environ if name.startswith(("PIP_", "SSL_")) or "PROXY" in name.upper()
     }

@@ -77,6 +77,7 @@ def test_findings_are_printed_with_file_line_and_advice(tmp_path: Path, capsys: 
     assert capsys.readouterr().out == f"{page}:1: 'All the same': anyway, still\n"
 
 
+@pytest.mark.slow
 def test_the_whole_repository_is_clean() -> None:
-    """Holds once every room is rewritten; scripts/lint asks the same."""
+    """`make check` knows it from scripts/lint."""
     assert [str(one) for one in prose.findings(prose.checked_files())] == []

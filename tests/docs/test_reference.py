@@ -25,6 +25,7 @@ INTERNAL = {
         "ensure_safe_store",
         "in_parallel",
         "is_new",
+        "lake",
         "look_for_abandoned",
         "refresh",
         "submit",

@@ -56,7 +56,7 @@ def _listed(nav: object) -> Iterator[str]:
 
 @pytest.mark.slow
 def test_every_page_is_built_by_a_strict_build_without_network(site: Path) -> None:
-    """Strict: a dead link, a missing anchor, a page outside of the navigation fail it."""
+    """Strict: a dead link, a missing anchor or a page outside the navigation fails the build."""
     pages = [path.relative_to(DOCS).with_suffix(".html") for path in DOCS.rglob("*.md")]
     expected = {path.with_name("index.html") if path.stem == "README" else path for path in pages}
     assert {path.relative_to(site) for path in site.rglob("*.html")} == expected | {Path("404.html")}

@@ -73,7 +73,7 @@ class Installed:
         )
 
     def variables(self) -> dict[str, str]:
-        """Those of a new user, who has activated the environment."""
+        """The variables of a new user who has activated the environment."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(_OWN)}
         return kept | {"PATH": f"{self.folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
 
@@ -82,7 +82,7 @@ class Installed:
         return {canonicalize_name(one) for one in self.run(self.python, "-c", names, cwd=self.folder).stdout.split()}
 
     def megabytes(self) -> float:
-        """Of site-packages, without bytecode. What is linked counts."""
+        """The size of site-packages without bytecode, including linked files."""
         found = (Path(path) / name for path, _, names in os.walk(self.site, followlinks=True) for name in names)
         return sum(one.stat().st_size for one in found if one.suffix != ".pyc") / 1e6
 

@@ -152,7 +152,7 @@ def _running(installed: Installed, folder: Path, command: str) -> Iterator[subpr
 
 
 def _said_until(process: subprocess.Popen[str], pattern: str) -> str:
-    """The group of the first line that fits."""
+    """The group of the first line that matches."""
     assert process.stdout is not None
     said = []
     for line in process.stdout:

@@ -23,6 +23,7 @@ ROOMS = [
     "folding",
     "bridge",
     "query",
+    "lake",
     "tables",
     "collections",
     "spaces",

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from worm.errors import Invalid
-from worm.query.patterns import OPTIONS, PATTERN_MAX, STATES_MAX, Pattern, check_options
+from worm.query.patterns import GROUPS_MAX, OPTIONS, PATTERN_MAX, STATES_MAX, Pattern, check_options
 
 
 def refusal(text: str) -> str:
@@ -147,7 +147,7 @@ def test_a_text_with_every_character_there_is_takes_no_more_than_one_step_each()
         ("((a{100}){100}){100}", f"more than {STATES_MAX:,} states"),
         ("a{99999999999}", "states"),
         ("((((){999}){999}){999}){999}", "states"),
-        ("(" * 40 + ")" * 40, "groups"),
+        ("(" * 40 + ")" * 40, f"more than {GROUPS_MAX} nested groups"),
         ("a" * (PATTERN_MAX + 1), "1,001 characters, and the limit is 1,000"),
     ],
 )

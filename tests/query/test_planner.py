@@ -305,7 +305,7 @@ def test_a_whole_manifest_costs_one_get_and_its_bytes() -> None:
 def test_of_a_partitioned_table_a_look_up_reads_the_part_of_its_value_and_all_deltas() -> None:
     parts = (Piece("part-0", 5, 700), Piece("part-1", 5, 900, "m"))
     deltas = (Piece("delta-0", 1, 10), Piece("delta-1", 1, 20))
-    partitions = (Piece("partition-0", 500, 4000, columns=400), Piece("partition-1", 500, 5000))
+    partitions = (Piece("partition-0", 500, 4000, parquet=400), Piece("partition-1", 500, 5000))
     root: Root[Counted] = Root(
         "Customer", 1000, 9000, 1, "", partitions, deltas, None, {"email": IndexPieces("x", True, parts)}
     )

@@ -12,10 +12,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # has no types
 
+from tests.examples import examples
 from tests.schema.test_load_schema import DESIGN_EXAMPLE, SAMPLE
 from worm.codec.strict_json import JsonObject, JsonValue
 from worm.errors import Invalid
-from worm.schema import FieldDef, IndexDef, ManifestDef, ModelDef, Schema, SnapshotsDef, StorageDef, load_schema
+from worm.schema import (
+    FieldDef,
+    IndexDef,
+    LakeDef,
+    ManifestDef,
+    ModelDef,
+    Schema,
+    SnapshotsDef,
+    StorageDef,
+    load_schema,
+)
 from worm.schema.definition import JSON_SCHEMA, SCHEMA_URL
 from worm.schema.fields import FIELD_TYPES
 from worm.schema.members import _REQUIRED, Definition, Member, Problem
@@ -29,6 +40,7 @@ DEFINITIONS: dict[str, type[Definition]] = {
     "snapshots": SnapshotsDef,
     "manifest": ManifestDef,
     "index": IndexDef,
+    "lake": LakeDef,
 }
 SMALLEST: dict[str, JsonObject] = {
     "": {"models": {"A": {"path": "@a"}}},
@@ -112,6 +124,8 @@ def test_every_member_takes_the_values_that_the_loader_takes(name: str) -> None:
             given: JsonObject = {**SMALLEST.get(name, {}), alias: value}
             if alias == "archiveAfter":
                 given["oplog"] = True
+            if alias == "lake":
+                given["manifest"] = {"enabled": True}
             problems: list[Problem] = []
             DEFINITIONS[name].read(given, "", problems)
             if (alias, value) not in (("archiveAfter", "1h"), ("models", {})):
@@ -119,7 +133,7 @@ def test_every_member_takes_the_values_that_the_loader_takes(name: str) -> None:
 
 
 OWNERS = {"items": "array", "properties": "object", "model": "ref"}
-"""Types that alone have a member."""
+"""The only types that have a member."""
 
 
 @pytest.mark.parametrize("alias", ["nonsense", *(alias for alias, _ in members("field"))])
@@ -154,6 +168,10 @@ STRUCTURAL: dict[str, JsonValue] = {
     "a default of another type": with_field({"type": "boolean", "default": "yes"}),
     "a nested mistake": with_field({"type": "object", "properties": {"a": {"type": "int"}}}),
     "archives without a history": {"models": {"A": {"path": "@a/(id:int)", "archiveAfter": "90d"}}},
+    "a lake without a table": {"models": {"A": {"path": "@a/(id:int)", "lake": {}}}},
+    "a lake of a table that nothing updates": {
+        "models": {"A": {"path": "@a/(id:int)", "lake": {}, "manifest": {"enabled": True, "autoUpdate": False}}}
+    },
     "a unique multiValue": {
         "models": {
             "A": {
@@ -209,6 +227,8 @@ def models() -> st.SearchStrategy[Any]:
             "archiveAfter": st.sampled_from(["90d", "never", None, "1h"]),
             "trashTtlDays": st.integers(-1, 3),
             "space": st.sampled_from(["main", None, ".x"]),
+            "lake": st.sampled_from([None, {}, {"every": "1h"}, {"every": "x"}]),
+            "manifest": st.fixed_dictionaries({}, optional={"enabled": st.booleans(), "autoUpdate": st.booleans()}),
             "mode": st.sampled_from(["append", "readonly", "no"]),
             "indexes": st.dictionaries(
                 st.text(max_size=3),
@@ -224,7 +244,7 @@ def models() -> st.SearchStrategy[Any]:
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.fixed_dictionaries(
         {"models": st.dictionaries(st.sampled_from(["A", "B", "Two", "x y"]), models(), min_size=1, max_size=2)},

@@ -68,6 +68,7 @@ def test_every_default_is_the_one_of_the_format() -> None:
             "maxRowBytes": 131072,
         },
         "indexes": {},
+        "lake": None,
         "strict": False,
         "space": None,
     }

@@ -1,4 +1,4 @@
-"""Every public call of the library with arguments that are good, for `test_every_public_verb` to exchange some."""
+"""Every public call of the library with valid arguments; `test_every_public_verb` replaces some of them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def settled(part: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def place() -> str:
-    """Where nothing is yet."""
+    """The URL of a new, empty store."""
     return f"memory://verbs-{next(_NUMBERS)}"
 
 
@@ -89,7 +89,7 @@ def async_session() -> AsyncWorm:
 
 @dataclass(frozen=True)
 class Target:
-    """Something with verbs. `good` has the arguments that they need; what is `left_out` is not for callers."""
+    """An object with verbs. `good` has the arguments that they need; verbs in `left_out` are not for callers."""
 
     make: Callable[[], Any]
     good: dict[str, Any] = field(default_factory=dict)
@@ -174,7 +174,7 @@ NAMES = {"MISSING", "__version__", "errors"}
 
 
 def parameters(call: Callable[..., Any]) -> Iterator[str]:
-    """The names of all arguments; what a write says of itself too."""
+    """The names of all arguments, including those that describe a write."""
     for name, one in inspect.signature(call).parameters.items():
         if one.kind is one.VAR_KEYWORD:
             yield from ("actor", "reason", "metadata")

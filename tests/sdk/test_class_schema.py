@@ -176,9 +176,10 @@ def test_all_settings_reach_the_schema() -> None:
             soft_delete=True,
             trash_ttl_days=7,
             archive_after="30d",
+            lake="1h",
             snapshots=SnapshotSettings(every=5, max_age="1d", max_count=3),
             manifest=ManifestSettings(
-                fields=["kind"], extra=False, auto_update=False, partition_threshold=5, max_partitions=2
+                fields=["kind"], extra=False, max_field_bytes=9, partition_threshold=5, max_partitions=2
             ),
             indexes={"byKind": FieldIndex("kind", unique=True), "byDay": "day"},
             strict=True,
@@ -200,11 +201,12 @@ def test_all_settings_reach_the_schema() -> None:
             "enabled": True,
             "fields": ["kind"],
             "extra": False,
-            "autoUpdate": False,
+            "maxFieldBytes": 9,
             "partitionThreshold": 5,
             "maxPartitions": 2,
         },
         "indexes": {"byKind": {"field": "kind", "unique": True}, "byDay": {"field": "day"}},
+        "lake": {"format": "delta", "every": "1h"},
         "strict": True,
         "space": "main",
     }

@@ -89,6 +89,8 @@ ODD: dict[str, object] = {
         },
         "Unique": {"path": "@uniques/(id:uuid)", "strict": True, "fields": {"a": {"type": "string"}}, "space": "s"},
         "AnyNested": {"path": "#org/@settings", "oplog": True, "archiveAfter": "never", "softDelete": True},
+        "Lake": {"path": "@lake/(id:string)", "oplog": True, "manifest": {"enabled": True}, "lake": {}},
+        "Slow": {"path": "@slow/(id:string)", "oplog": True, "manifest": {"enabled": True}, "lake": {"every": "1h"}},
     },
 }
 

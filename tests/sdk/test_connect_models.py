@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -77,19 +77,19 @@ def test_a_session_is_closed_at_the_end_of_its_block(tmp_path: Path, monkeypatch
         1 / 0  # noqa: B018
 
 
-WRONG: dict[str, tuple[Callable[[], object], str]] = {
-    "both": (lambda: worm.connect("memory://wrong", models=[Customer], schema="s.json"), "both define the schema"),
-    "one class": (lambda: worm.connect("memory://wrong", models=Customer), "must be a list of classes"),  # type: ignore[arg-type]
-    "none": (lambda: worm.connect("memory://wrong", models=[]), "at least one model"),
-    "names": (lambda: worm.connect("memory://wrong", models=["Customer"]), "not a pydantic class"),  # type: ignore[list-item]
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "both": ({"models": [Customer], "schema": "s.json"}, "both define the schema"),
+    "one class": ({"models": Customer}, "must be a list of classes"),
+    "none": ({"models": []}, "at least one model"),
+    "names": ({"models": ["Customer"]}, "not a pydantic class"),
 }
 
 
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_arguments_are_refused(case: str) -> None:
-    call, message = WRONG[case]
+    arguments, message = WRONG[case]
     with pytest.raises(Invalid, match=message):
-        call()
+        worm.connect("memory://wrong", **arguments)
 
 
 def test_everything_public_is_there() -> None:

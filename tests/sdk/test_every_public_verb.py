@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import worm
+from tests.examples import examples
 from tests.sdk.public_verbs import CLASSES, FUNCTIONS, NAMES, RESULTS, SCHEMA, TARGETS, needed, parameters
 from tests.sdk.test_wrong_arguments import CALLED, ODD
 from worm.errors import WormError
@@ -121,7 +122,7 @@ def test_the_error_says_which_value_is_wrong_and_what_is_taken(work: Callable[[]
 
 @cache
 def all_calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
-    """All that can be called at once, by name. Made when they are needed: some have threads."""
+    """Everything that can be called directly, by name. Created on demand, because some start threads."""
     made = {name: target.make() for name, target in TARGETS.items() if not name.startswith("Async")}
     verbs = {
         f"{name}.{verb}": (call, TARGETS[name].good)
@@ -153,7 +154,7 @@ def meant(drawn: Any) -> Any:
     return ODD[drawn.name] if isinstance(drawn, Wrong) else drawn
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_several_wrong_values_at_once_are_no_different(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(sorted(all_calls())))

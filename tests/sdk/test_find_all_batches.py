@@ -57,7 +57,7 @@ def test_the_plan_is_that_of_the_pass(bench: Bench) -> None:
     cases: list[tuple[dict[str, JsonValue], list[str] | None, str, str]] = [
         ({"status": "b"}, ["name"], "manifest_scan", "the manifest has all needed fields"),
         ({"status": "b"}, None, "index_lookup", "index byStatus answers the filter"),
-        ({"name": "n1"}, None, "full_scan", "whole documents"),
+        ({"name": "n1"}, None, "full_scan", "the query needs whole documents"),
         ({"notes": "x"}, ["name"], "full_scan", "the manifest lacks notes"),
     ]
     for wanted, select, strategy, reason in cases:

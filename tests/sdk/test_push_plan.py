@@ -103,6 +103,19 @@ def test_a_strict_schema_counts_documents_with_other_fields() -> None:
     assert model.examined.examples == (UnfitDocument("kobe", "extra: unknown field"),)
 
 
+def test_the_mistakes_of_a_document_are_listed_in_the_order_of_the_schema() -> None:
+    names = [f"field{number}" for number in (5, 2, 7, 0, 3, 6, 1, 4)]
+    dropped = [f"old{number}" for number in (5, 2, 7, 0, 3, 6, 1, 4)]
+    texts: dict[str, object] = {name: {"type": "string"} for name in (*names, *dropped)}
+    store = filled(schema(texts, strict=True), {"acme": dict.fromkeys((*dropped, *names), "x")})
+    plan = plan_push(store, schema({name: {"type": "integer"} for name in names}, strict=True))
+    told = [
+        *(f"{name}: must be an integer, not string" for name in names),
+        *(f"{name}: unknown field" for name in dropped),
+    ]
+    assert [one.reason.split("; ") for one in plan.models[0].examined.examples] == [told]
+
+
 def test_a_sample_looks_at_so_many_documents_and_says_so() -> None:
     many: dict[str, dict[str, JsonValue]] = {
         f"c{number:03d}": {"name": "x"} if number % 10 else {} for number in range(60)

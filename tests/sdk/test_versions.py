@@ -293,7 +293,7 @@ def test_what_is_no_document_is_refused_with_a_word(bench: Bench, wrong: object)
     customers, typed = bench.customers(), bench.session().model(Customer)
     for model in (customers, typed):
         for verb in (model.save, model.insert, model.upsert, model.replace, model.create):
-            with pytest.raises(Invalid, match="must be a"):
+            with pytest.raises(Invalid, match=r"a document must be an? "):
                 verb(wrong)  # type: ignore[arg-type]  # wrong on purpose
         if isinstance(wrong, list):
             assert [type(one.error) for one in model.save_many(wrong)] == [Invalid]

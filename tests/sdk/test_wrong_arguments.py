@@ -103,7 +103,7 @@ def verbs(kind: type) -> dict[str, inspect.Signature]:
 
 
 def arguments(signature: inspect.Signature) -> Iterator[str]:
-    """The names of all parameters; what a write says of itself too."""
+    """The names of all parameters, including those that describe a write."""
     for name, parameter in signature.parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
             yield from ("actor", "reason", "metadata")
@@ -118,8 +118,8 @@ def cases(kind: type, left_out: frozenset[str] = frozenset()) -> list[tuple[str,
 
 
 def called(target: object, verb: str, argument: str, value: Any) -> None:
-    """Call a verb with one argument that is odd; the others are good, or left out where they may be."""
-    signature = verbs(type(target))[verb]
+    """Call a verb with one odd argument; the others are valid, or left out if they are optional."""
+    signature = inspect.signature(getattr(type(target), verb))
     needed = [
         name
         for name, parameter in signature.parameters.items()

@@ -16,13 +16,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from worm.codec.strict_json import JsonObject, JsonValue, dumps
-from worm.collections.id_ranges import plan_ranges
 from worm.model import Model, Worm, connect, push
 from worm.schema import load_schema
 from worm.spark.cluster import JobSpec
 from worm.spark.source import register
 from worm.spark.source.options import ReadOptions, Target, WriteOptions
-from worm.spark.source.reader import Reading, read_range
+from worm.spark.source.reader import WormReader
+from worm.spark.source.rows import Reading
 from worm.spark.source.schema import schema_of
 from worm.spark.source.writer import Writing, Written, write_rows
 from worm.store.open import open_store
@@ -138,13 +138,19 @@ class SourceRoom:
 
     # Reading
 
-    def rows(self, *, schema: StructType | None = None, ranges: int = 4, **options: str) -> list[dict[str, object]]:
+    def reader(self, schema: StructType | None = None, read_from: str = "documents", **options: str) -> WormReader:
+        """With the option `from`, which is a keyword here."""
+        given = {"from": read_from, "partitions": "4", **options}
+        read = replace(ReadOptions.of(self._elsewhere(given)), target=self.target)
+        chosen = schema if schema is not None else schema_of(self.spec.collection().definition, read.kind)
+        return WormReader(Reading(self.spec, read, chosen, self.session.clock.now()))
+
+    def rows(
+        self, *, schema: StructType | None = None, read_from: str = "documents", **options: str
+    ) -> list[dict[str, object]]:
         """What the tasks of a read would give, in this process."""
-        read = replace(ReadOptions.of(self._elsewhere(options)), target=self.target)
-        chosen = schema or schema_of(self.spec.collection().definition, read.kind)
-        reading = Reading(self.spec, read, chosen, self.session.clock.now())
-        planned = plan_ranges(self.spec.collection(), ranges)
-        return [row for one in planned for batch in read_range(reading, one) for row in batch.to_pylist()]
+        reader = self.reader(schema, read_from, **options)
+        return [row for one in reader.partitions() for batch in reader.read(one) for row in batch.to_pylist()]
 
     def frame(self, spark: SparkSession, **options: str) -> DataFrame:
         register(spark)

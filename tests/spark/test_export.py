@@ -200,7 +200,7 @@ def test_a_format_without_its_package_is_a_clear_error(room: SourceRoom, out: Pa
 def test_the_command_line(room: SourceRoom, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["--url", room.url, "--model", "Thing", "--out", f"file://{out}", "--format", "ndjson"]
 
-    assert main([*command, "--filter", "count=4"]) == 0
+    assert main([*command, "--filter", "count=4", "--from", "table"]) == 0
     assert capsys.readouterr().out == f"Thing: 1 rows to file://{out}\n"
     assert main(command) == Conflict.exit_code
     assert "exists" in capsys.readouterr().err

@@ -69,7 +69,7 @@ def test_documents_are_those_of_find_all(room: SourceRoom, filter: JsonObject) -
 
 @pytest.mark.parametrize("ranges", [1, 2, 7, 50])
 def test_every_document_is_in_one_range(room: SourceRoom, ranges: int) -> None:
-    assert by_id(room.rows(ranges=ranges)) == by_id(shown(row) for row in room.things.find_all())
+    assert by_id(room.rows(partitions=str(ranges))) == by_id(shown(row) for row in room.things.find_all())
 
 
 def test_history_is_that_of_get_history(room: SourceRoom) -> None:
@@ -283,7 +283,7 @@ WRONG = [
     ({"filter": '{"a": {"$what": 1}}'}, "unknown operator"),
     ({"at": "soon"}, "neither a seq nor a time"),
     ({"history": "yes"}, "true or false"),
-    ({"trash": "true", "at": "1"}, "history or at"),
+    ({"trash": "true", "at": "1"}, "trash cannot be combined with history or at"),
     ({"partitions": "0"}, "whole number"),
     ({"mode": "LOUD"}, "must be one of"),
     ({"url": "memory://x"}, "one process"),

@@ -109,7 +109,7 @@ def test_an_entry_that_goes_after_it_was_listed_stops_the_read(
     monkeypatch.setattr(type(collection), "recorded_seqs", lambda self, within: listed)
 
     with pytest.raises(Corrupt, match="a gap in the oplog"):
-        room.rows(history="true", ranges=1)
+        room.rows(history="true", partitions="1")
 
 
 def test_a_gap_does_not_touch_what_was_asked_before_it(room: SourceRoom) -> None:

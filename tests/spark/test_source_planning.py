@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
 from tests.spark.source_room import SourceRoom, memory_url
-from worm.spark.source.options import ReadOptions
-from worm.spark.source.reader import Reading, WormReader
-from worm.spark.source.schema import schema_of
 from worm.store.base import Object, Read, Store
 
 
@@ -19,9 +15,7 @@ def test_the_driver_lists_little_and_tasks_read_in_bulk(monkeypatch: pytest.Monk
     for number in range(40):
         room.things.save(room.things.create({"count": number}, id=f"t{number:02d}"))
     store, bulks = room.spec.store(), list[int]()
-    options = replace(ReadOptions.of({"url": "file:///x", "model": "Thing", "partitions": "4"}), target=room.target)
-    schema = schema_of(room.spec.collection().definition, "documents")
-    reader = WormReader(Reading(room.spec, options, schema, room.session.clock.now()))
+    reader = room.reader()
     with store.requests.measure() as planning:
         partitions = reader.partitions()
     many = type(store).get_many

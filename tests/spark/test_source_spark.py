@@ -39,8 +39,9 @@ def room(tmp_path_factory: pytest.TempPathFactory) -> SourceRoom:
     return filled(SourceRoom(f"file://{tmp_path_factory.mktemp('room')}/.hidden:bucket"))
 
 
-def test_spark_gives_what_the_tasks_give(spark: SparkSession, room: SourceRoom) -> None:
-    frame = room.frame(spark)
+@pytest.mark.parametrize("read_from", ["documents", "table"])
+def test_spark_gives_what_the_tasks_give(spark: SparkSession, room: SourceRoom, read_from: str) -> None:
+    frame = room.frame(spark, **{"from": read_from})
     rows = [row.asDict(recursive=True) for row in frame.collect()]
 
     assert [row["id"] for row in by_id(rows)] == sorted(DOCUMENTS)

@@ -439,6 +439,12 @@ def test_a_lock_that_may_not_be_made_is_denied(tmp_path: Path, monkeypatch: pyte
             write()
 
 
+def test_the_deepest_key_gets_all_its_folders(tmp_path: Path) -> None:
+    store, key = FileStore(tmp_path), "/".join("a" * 512)
+    store.put(key, b"1")
+    assert [one.key for one in store.list("")] == [key]
+
+
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc")
 def test_a_directory_that_cannot_be_made_is_an_error_that_says_so() -> None:
     """It went on trying until Python had no stack left."""

@@ -1,4 +1,4 @@
-"""Windows, as a Python without `fcntl` and without forks: a bucket works, and a directory is refused in words."""
+"""Windows, as Python without `fcntl` and forks: a bucket works, and a directory is refused with a reason."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class LaterClock(SystemClock):
 
 @dataclass
 class Told:
-    """What the clients got for answers: numbers of writes that were acknowledged, of those that may have landed, and
+    """The answers that the clients got: numbers of writes that were acknowledged, of those that may have landed, and
     of those that were refused, with the reason."""
 
     acked: dict[int, str] = field(default_factory=dict)

@@ -7,7 +7,6 @@ immutable file too; but one member is missing, of another type or of another siz
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Iterator, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass
@@ -26,7 +25,6 @@ from worm.maintenance.sweep import Sweep
 from worm.session import Session, Settings
 from worm.store.memory import MemoryStore
 from worm.tables import layout, tree
-from worm.tables.column_format import MAGIC
 from worm.workers.batch import BatchOutcome, Message
 from worm.workers.capture import Capture
 from worm.workers.tables import Fold
@@ -193,18 +191,14 @@ PIECE = re.compile(r"(?P<folder>.*/)(?P<stem>[a-z]+(-[0-9]+)?)-[0-9a-f]{16}\.jso
 
 
 def shape_of(body: bytes) -> JsonObject:
-    """What a file says, without its checksum; of a column file, its header."""
-    text = body[16 : 16 + int.from_bytes(body[8:12], "big")] if body.startswith(MAGIC) else body
-    shape: JsonObject = orjson.loads(text)
+    """What a file says, without its checksum."""
+    shape: JsonObject = orjson.loads(body)
     return {name: value for name, value in shape.items() if name != "checksum"}
 
 
 def encoded(old: bytes, shape: JsonObject) -> bytes:
     """Another shape in the place of that of a file, with a checksum where the file has one."""
     text = orjson.dumps(shape, option=orjson.OPT_SORT_KEYS)
-    if old.startswith(MAGIC):
-        blocks = old[16 + int.from_bytes(old[8:12], "big") :]
-        return MAGIC + len(text).to_bytes(4, "big") + zlib.crc32(text).to_bytes(4, "big") + text + blocks
     if b'"checksum":' not in old:
         return text
     checksum: JsonObject = {"checksum": f"sha256:{sha256(text).hexdigest()}"}
@@ -223,10 +217,6 @@ def write(room: Room, key: str, shape: JsonObject) -> bytes:
     digest = sha256(body).hexdigest()[:16]
     new = f"{piece['folder']}{piece['stem']}-{digest}.json"
     room.store.put(new, body)
-    columns = room.store.get(f"{key.removesuffix('.json')}.columns")
-    if columns is not None:  # it says the same as before, under the new name
-        header = encoded(columns.body, shape_of(columns.body) | {"of": digest})
-        room.store.put(f"{new.removesuffix('.json')}.columns", header)
     _rename(room, key.rpartition("/")[2], new.rpartition("/")[2], len(body))
     return body
 

@@ -34,7 +34,6 @@ from worm.collections.trash import Tombstone
 from worm.errors import Corrupt, WormError
 from worm.schema import load_pushed
 from worm.tables import parts, view
-from worm.tables.column_format import decode_header
 from worm.tables.index import Index
 from worm.tables.manifest import Manifest
 from worm.tables.root import Root, decode_directory
@@ -59,7 +58,6 @@ QUERIED_OF_SPREAD: dict[str, tuple[str, Decode]] = {
     "partition": (f"{FOLDER}.worm.manifest/partition-1", Manifest.decode),
     "delta": (f"{FOLDER}.worm.manifest/delta-", Manifest.decode),
     "directory": (f"{FOLDER}.worm.manifest/directory-", decode_directory),
-    "columns": (f"{FOLDER}.worm.manifest/partition-0", decode_header),
     "part of an index": (f"{FOLDER}.worm.index/email/part-", Index.decode),
 }
 HINTS: dict[str, tuple[str, Decode]] = {
@@ -111,8 +109,7 @@ def room(*, spread: bool) -> Room:
 def place(kind: str) -> tuple[Room, str]:
     """A room, and the key of a file of this kind in it."""
     found = room(spread=kind in OF_SPREAD)
-    ending = {"columns": ".columns", "partition": ".json"}.get(kind, "")
-    return found, found.find(DECODED[kind][0] if kind in DECODED else NOTES[kind], ending)
+    return found, found.find(DECODED[kind][0] if kind in DECODED else NOTES[kind])
 
 
 @pytest.mark.parametrize("kind", DECODED)
@@ -444,14 +441,6 @@ def test_a_directory_that_leaves_keys_out_is_damage_which_the_sweep_mends(monkey
     assert damaged.session().prune()[0].problems == {}, "nothing is deleted while nobody knows what is named"
     damaged.sweep()
     assert [found.kind for found in damaged.session().verify()[0].differences] == []
-
-
-def test_a_column_file_of_more_rows_than_bytes_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, key = place("columns")
-    body = whole.body(key)
-    shape = shape_of(body) | {"rows": 10**15, "group": 10**15}
-    with pytest.raises(Corrupt, match="does not have one id for each row"):
-        decode_header(encoded(body, shape), key)
 
 
 @pytest.mark.parametrize("after", [5, None, ["x"], {"x": 1}])

@@ -312,7 +312,7 @@ def test_a_root_reads_back(root: Root[Counted]) -> None:
 def test_a_piece_names_only_what_it_has() -> None:
     assert Piece("f", 1, 10).shape() == {"file": "f", "count": 1, "bytes": 10}
     assert replace(ROOT, partitions=(), directory=DIRECTORY).scan_size == 10 + 20 + 20
-    assert replace(ROOT, partitions=(), directory=replace(DIRECTORY, columns=3)).scan_size == 10 + 3 + 20
+    assert replace(ROOT, partitions=(), directory=replace(DIRECTORY, parquet=3)).scan_size == 10 + 3 + 20
 
 
 def test_a_manifest_of_another_version_is_corrupt() -> None:

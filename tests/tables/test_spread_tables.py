@@ -21,7 +21,6 @@ from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.maintenance.purge import Purge
 from worm.schema import IndexDef, load_schema
 from worm.tables import tree
-from worm.tables.column_format import column_files
 from worm.tables.layout import T
 from worm.tables.manifest import Manifest
 from worm.tables.root import Root
@@ -382,10 +381,10 @@ def test_only_old_files_that_no_root_names_are_deleted() -> None:
         for field, pieces in root.indexes.items()
         for part in pieces.parts
     }
-    columns = {f"org/customers/.worm.manifest/{one}" for one in column_files(root.partitions)}
-    assert len(columns) == len(root.partitions)
-    kept = {key for key in rest if "/.worm.manifest/" in key or "/part-" in key}
-    assert kept == named | columns | parts | {"org/customers/.worm.manifest/_meta.json"}
+    parquet = {f"org/customers/.worm.lake/{one}" for one in path.table.manifest.parquet.files(root.partitions)}
+    assert len(parquet) == len(root.partitions)
+    kept = {key for key in rest if "/.worm.manifest/" in key or "/.worm.lake/" in key or "/part-" in key}
+    assert kept == named | parquet | parts | {"org/customers/.worm.manifest/_meta.json"}
     assert rest < young
     assert_answers(path)
     path.assert_true()

@@ -91,9 +91,9 @@ def test_a_state_says_the_same_with_and_without_parsing(oplog: bool, monkeypatch
 
 
 def reading_partitions(path: DataPath) -> TableView:
-    """A state whose column files are gone; they are there again after it."""
-    kept = {one.key: path.store.get(one.key) for one in path.store.list("org/customers/.worm.manifest/")}
-    columns = {key: found.body for key, found in kept.items() if found is not None and key.endswith(".columns")}
+    """A state whose Parquet files are gone; they are there again after it."""
+    kept = {one.key: path.store.get(one.key) for one in path.store.list("org/customers/.worm.lake/")}
+    columns = {key: found.body for key, found in kept.items() if found is not None}
     for key in columns:
         path.store.delete(key)
     state = state_of(path.table)
@@ -293,6 +293,6 @@ def test_a_lost_partition_sends_the_query_to_the_documents(by_bytes: bool, how: 
     else:
         path.store.put(key, held.body.replace(b'"active"', b'"acTive"'))
     assert requests(path, ACTIVE, path.table) == (1 + len(root_of(path).partitions), [7, 5, 3, 1])
-    path.store.delete(key.replace(".json", ".columns"))
+    path.store.delete(f"org/customers/.worm.lake/{path.table.manifest.parquet.file(key.rpartition('/')[2])}")
     assert requests(path, ACTIVE, path.table)[0] > 9, "it read the documents"
     assert requests(path, ACTIVE, path.table)[1] == [7, 5, 3, 1]

@@ -12,8 +12,9 @@ from worm.codec.strict_json import JsonValue
 from worm.collections.entries import Document, table_row
 from worm.model import Model, Worm
 from worm.schema import load_schema
-from worm.tables.column_format import COLUMNS_MAX, ColumnPart, encode_columns
 from worm.tables.manifest import Manifest
+from worm.tables.parquet import Kind, LakeColumn, encode_parquet
+from worm.tables.parquet_part import ParquetPart
 from worm.tables.verify import verify_collection
 
 ODD: dict[str, Document] = {
@@ -153,25 +154,11 @@ def test_a_schema_that_asks_for_other_rows_leads_to_a_rebuild(oplog: bool) -> No
     assert as_dumped(list(found)) == as_dumped(EXPECTED)
 
 
-def test_a_partition_with_too_many_names_has_no_column_file() -> None:
-    path = data_path(**KINDS["spread"])
-    for at in range(4):
-        path.put(f"d{at}", {f"{at}-{number}": number for number in range(COLUMNS_MAX)})
-    path.settle()
-    root = path.table.manifest.root()
-    assert root is not None
-    assert root.is_spread
-    assert {piece.columns for piece in root.partitions} == {0}
-    model = session(path)
-    assert [len(row) for row in model.find_all()] == [COLUMNS_MAX + 1] * 4
-    assert verify_collection(path.collection).differences == []
-
-
-def test_a_column_file_has_every_name() -> None:
+def test_a_parquet_file_has_every_name() -> None:
     rows = {one: table_row(document, ("address.city",)) for one, document in ODD.items()}
     part = Manifest("Customer", rows, dict.fromkeys(rows, 1))
-    body = encode_columns(part, "0")
-    again = ColumnPart(body, "k", "0", 10_000)
+    columns = [LakeColumn("address_city", "address.city", Kind("string"))]
+    again = ParquetPart(encode_parquet(part, columns, "0"), "k", "0", columns)
     assert again.manifest("Customer").encode() == part.encode()
     assert as_dumped([again.row(at) for at in range(4)]) == as_dumped([rows[one] for one in ODD])
 

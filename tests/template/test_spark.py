@@ -217,7 +217,7 @@ def test_what_the_job_roles_may_do_in_the_document_bucket() -> None:
 def test_which_keys_the_job_roles_may_write_and_delete(layout: str) -> None:
     job, compact, pages = (role_statements(role, Layout=layout) for role in JOB_ROLES)
     history = {_keys(directory, layout) for directory in (".oplog", ".snapshots", ".worm.trash")}
-    tables = {"*/.worm", "*/.worm.manifest.json", "*/.worm.manifest/*", "*/.worm.index/*"}
+    tables = {"*/.worm", "*/.worm.manifest.json", "*/.worm.manifest/*", "*/.worm.lake/*", "*/.worm.index/*"}
     tables |= {"*/.worm.heads.json", "*/.worm.heads/*"}
     archives = _keys(".oplog", layout, "*.archive/*")
     assert {

@@ -79,7 +79,7 @@ def test_a_rejected_upload_tells_its_reason_and_what_counts_instead() -> None:
     assert "the document of entry 1 is still the valid one" in found.explanation
     path.put("b", b"not json")
     assert of(path, "b").verdict is Verdict.REJECTED
-    assert "history and table" in of(path, "b").explanation
+    assert "history and table do not have it" in of(path, "b").explanation
 
 
 def test_a_document_that_the_schema_has_outgrown_is_recorded_and_said_to_be_so() -> None:

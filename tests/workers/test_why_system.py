@@ -511,6 +511,7 @@ def _one_of_each() -> list[tuple[KeyKind, str]]:
         lambda: resolver.trash_key("Customer", "a"),
         lambda: resolver.tombstone_key("Customer", "a"),
         lambda: resolver.manifest_key("Customer"),
+        lambda: resolver.lake_dir("Customer") + "partition-0-2a8ca9e1d8387ac9.parquet",
         lambda: resolver.index_key("Customer", "email"),
         lambda: resolver.heads_key("Customer"),
         lambda: resolver.change_set_key("Customer", "01KDVDNA003DGBDWYGH920DN3Z"),

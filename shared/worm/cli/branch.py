@@ -9,12 +9,10 @@ import typer
 
 from worm.cli.arguments import MergePolicy
 from worm.cli.options import AuthorSession, Session
-from worm.cli.output import RowFormat, Rows, count, echo, echo_rows
+from worm.cli.output import RowFormat, Rows, count, echo, echo_branches, echo_rows
 from worm.codec.strict_json import JsonObject, JsonValue
 from worm.sdk.merging import BranchChange, MergeResult
-from worm.spaces.results import Branch
 
-BRANCH_COLUMNS = ("name", "parent", "forkSeq", "createdSeq", "headSeq", "status")
 CHANGE_COLUMNS = ("model", "id", "change", "conflict", "fields")
 BRANCH_HELP = "Name of the branch."
 
@@ -39,12 +37,12 @@ def create(
 ) -> None:
     """Create a branch that begins as its parent is now, or was."""
     session.create_branch(branch, at=at, parent=parent, space=space)
-    _show([one for one in session.branches(space=space) if one.name == branch], format)
+    echo_branches([one for one in session.branches(space=space) if one.name == branch], format)
 
 
 def list_branches(session: Session, space: SpaceOption = None, format: Rows = RowFormat.table) -> None:
     """List the branches, the main one first, including deleted ones."""
-    _show(session.branches(space=space), format)
+    echo_branches(session.branches(space=space), format)
 
 
 def diff(session: Session, branch: BranchName, into: IntoOption = "main", format: Rows = RowFormat.table) -> None:
@@ -78,33 +76,18 @@ def merge(
 def delete(session: Session, branch: BranchName, space: SpaceOption = None, format: Rows = RowFormat.table) -> None:
     """Delete a branch: it takes no more commits, and can still be read."""
     session.delete_branch(branch, space=space)
-    _show([one for one in session.branches(space=space) if one.name == branch], format)
+    echo_branches([one for one in session.branches(space=space) if one.name == branch], format)
 
 
 def undelete(session: Session, branch: BranchName, space: SpaceOption = None, format: Rows = RowFormat.table) -> None:
     """Restore a deleted branch: it takes commits again."""
     session.undelete_branch(branch, space=space)
-    _show([one for one in session.branches(space=space) if one.name == branch], format)
+    echo_branches([one for one in session.branches(space=space) if one.name == branch], format)
 
 
 def _commits(done: Sequence[MergeResult]) -> str:
     seqs = [str(seq) for one in done for seq in one.seqs]
     return f" by commit {', '.join(seqs)}" if seqs else ""
-
-
-def _show(branches: Sequence[Branch], format: RowFormat) -> None:
-    rows: list[JsonObject] = [
-        {
-            "name": one.name,
-            "parent": one.parent,
-            "forkSeq": one.fork_seq,
-            "createdSeq": one.created_seq,
-            "headSeq": one.head_seq,
-            "status": "active" if one.is_active else "deleted",
-        }
-        for one in branches
-    ]
-    echo_rows(BRANCH_COLUMNS, rows, format)
 
 
 def _show_changes(changes: Sequence[BranchChange], format: RowFormat) -> None:

@@ -249,6 +249,15 @@ COMMANDS: dict[str, CommandLeaf | CommandGroup] = {
             "export": CommandLeaf("worm.cli.rows:export"),
         },
     ),
+    "lake": CommandGroup(
+        "Delta tables for other engines: publish a model's table, show its state, delete old files.",
+        {
+            "publish": CommandLeaf("worm.cli.lake:publish"),
+            "status": CommandLeaf("worm.cli.lake:status"),
+            "vacuum": CommandLeaf("worm.cli.lake:vacuum"),
+            "ddl": CommandLeaf("worm.cli.lake:ddl"),
+        },
+    ),
     "dlq": CommandGroup(
         "Dead letters: list, show, redrive and drop messages that the workers could not process.",
         {

@@ -22,17 +22,21 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from worm.codec.csv_rows import JsonRow, csv_text
-from worm.codec.strict_json import JsonValue, dumps
+from worm.codec.strict_json import JsonObject, JsonValue, dumps
 from worm.errors import NotFound, WormError
 from worm.values import dataclass
 
+if TYPE_CHECKING:
+    from worm.spaces.results import Branch
+
 GAP = "  "
 COLUMN_MIN = 8
+BRANCH_COLUMNS = ("name", "parent", "forkSeq", "createdSeq", "headSeq", "status")
 OUTCOME_COLUMNS = ("id", "result", "reason")
 
 # Control characters except tab and newline, text direction marks, and Unicode line separators.
@@ -108,6 +112,23 @@ def echo_rows(columns: Sequence[str], rows: Sequence[JsonRow], format: RowFormat
         if left_out:
             names = printable(", ".join(left_out))
             echo(f"worm: note: {count(len(left_out), 'column')} left out (use --format json): {names}", err=True)
+
+
+def echo_branches(branches: Iterable[Branch], format: RowFormat) -> None:
+    """Branches of a space. The main branch has no parent: `--` in a table, null in JSON."""
+    none = "--" if format is RowFormat.table else None
+    rows: list[JsonObject] = [
+        {
+            "name": one.name,
+            "parent": one.parent or none,
+            "forkSeq": none if one.fork_seq is None else one.fork_seq,
+            "createdSeq": one.created_seq,
+            "headSeq": one.head_seq,
+            "status": "active" if one.is_active else "deleted",
+        }
+        for one in branches
+    ]
+    echo_rows(BRANCH_COLUMNS, rows, format)
 
 
 def fitting_columns(columns: Sequence[str], width_max: int | None) -> Sequence[str]:

@@ -96,6 +96,30 @@ CsvRaw = Annotated[
     bool,
     typer.Option("--csv-raw", help="CSV without the apostrophe that keeps spreadsheets from running formulas."),
 ]
+GroupBy = Annotated[
+    list[str] | None,
+    typer.Option("--group-by", metavar="FIELDS", help="Group by these fields; separate several with commas."),
+]
+Count = Annotated[bool, typer.Option("--count", help="Count the rows; the default if you ask for nothing else.")]
+Sum = Annotated[
+    list[str] | None,
+    typer.Option("--sum", metavar="FIELDS", help="Sum of a number; separate several fields with commas."),
+]
+Avg = Annotated[list[str] | None, typer.Option("--avg", metavar="FIELDS", help="Average of a number.")]
+Min = Annotated[list[str] | None, typer.Option("--min", metavar="FIELDS", help="Smallest number, time or text.")]
+Max = Annotated[list[str] | None, typer.Option("--max", metavar="FIELDS", help="Largest number, time or text.")]
+Percentiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--percentiles",
+        metavar="FIELD:P:P",
+        help="Percentiles, such as total:50:95; separate several fields with commas.",
+    ),
+]
+Having = Annotated[
+    list[str] | None,
+    typer.Option("--having", metavar="CONDITIONS", help="Only groups that match: 'count>3,sum>=100'."),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,36 +320,14 @@ def _plan_cell(name: str, value: JsonValue) -> str:
 def aggregate(
     session: SessionOnBranch,
     model: ModelName,
-    group_by: Annotated[
-        list[str] | None,
-        typer.Option("--group-by", metavar="FIELDS", help="Group by these fields; separate several with commas."),
-    ] = None,
-    count: Annotated[
-        bool, typer.Option("--count", help="Count the rows; the default if you ask for nothing else.")
-    ] = False,
-    sum: Annotated[
-        list[str] | None,
-        typer.Option("--sum", metavar="FIELDS", help="Sum of a number; separate several fields with commas."),
-    ] = None,
-    avg: Annotated[list[str] | None, typer.Option("--avg", metavar="FIELDS", help="Average of a number.")] = None,
-    min: Annotated[
-        list[str] | None, typer.Option("--min", metavar="FIELDS", help="Smallest number, time or text.")
-    ] = None,
-    max: Annotated[
-        list[str] | None, typer.Option("--max", metavar="FIELDS", help="Largest number, time or text.")
-    ] = None,
-    percentiles: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--percentiles",
-            metavar="FIELD:P:P",
-            help="Percentiles, such as total:50:95; separate several fields with commas.",
-        ),
-    ] = None,
-    having: Annotated[
-        list[str] | None,
-        typer.Option("--having", metavar="CONDITIONS", help="Only groups that match: 'count>3,sum>=100'."),
-    ] = None,
+    group_by: GroupBy = None,
+    count: Count = False,
+    sum: Sum = None,
+    avg: Avg = None,
+    min: Min = None,
+    max: Max = None,
+    percentiles: Percentiles = None,
+    having: Having = None,
     filter: Filters = None,
     where: Where = None,
     at: At = None,

@@ -23,6 +23,7 @@ from worm.cli.output import (
     Rows,
     count,
     echo,
+    echo_branches,
     echo_json,
     echo_json_lines,
     echo_rows,
@@ -41,7 +42,7 @@ from worm.spaces.opening import list_spaces, open_backend, space_on
 from worm.spaces.operations import ConfirmedRead, PendingRead, Read
 from worm.spaces.pulling import pull_space
 from worm.spaces.reading import seq_of
-from worm.spaces.results import Branch, Committed, Entity, LogEntry
+from worm.spaces.results import Committed, Entity, LogEntry
 from worm.spaces.rows import TRUNK, moment_of
 from worm.spaces.space import Space
 from worm.store.memory import MemoryStore
@@ -51,7 +52,6 @@ READ_COLUMNS = ("id", "presence", "seq", "value")
 TRANSACTION_MEMBERS = ("ops", "reads", "session")
 PULL_COLUMNS = ("seq", "commits", "revisions", "blobs", "snapshots")
 BLOB_COLUMNS = ("hash", "size", "contentType")
-BRANCH_COLUMNS = ("name", "parent", "forkSeq", "createdSeq", "headSeq", "status")
 SPACE_URL_HELP = "Where the space is: s3://bucket/prefix, a directory, memory://name, or sqlite:///absolute/path."
 VERIFY_COLUMNS = ("seq", "commits", "revisions", "entities", "snapshots", "branches", "blobs")
 POLL_SECONDS = 1.0
@@ -383,7 +383,7 @@ def maintain(target: SpaceTarget, name: SpaceName, format: Rows = RowFormat.tabl
 def list_branches(target: SpaceTarget, name: SpaceName, format: Rows = RowFormat.table) -> None:
     """List all branches in the order of their creation, including deleted ones."""
     with opened(target, name) as on:
-        echo_rows(BRANCH_COLUMNS, [_branch_shape(branch) for branch in on.space.branches()], format)
+        echo_branches(on.space.branches(), format)
 
 
 def create_branch(
@@ -430,17 +430,6 @@ def diff_branches(
     is_table = format in (RowFormat.table, RowFormat.csv)
     rows = [_values(one) if is_table else _difference(one) for one in found]
     echo_rows(("id", "left", "right"), rows, format)
-
-
-def _branch_shape(branch: Branch) -> JsonObject:
-    return {
-        "name": branch.name,
-        "parent": branch.parent,
-        "forkSeq": branch.fork_seq,
-        "createdSeq": branch.created_seq,
-        "headSeq": branch.head_seq,
-        "status": "active" if branch.is_active else "deleted",
-    }
 
 
 def _difference(one: BranchDifference) -> JsonObject:

@@ -50,6 +50,7 @@ TRASH_DIR = ".worm.trash"
 TOMBSTONE = ".worm.tombstone"
 MANIFEST_FILE = ".worm.manifest.json"
 MANIFEST_DIR = ".worm.manifest"
+LAKE_DIR = ".worm.lake"
 HEADS_FILE = ".worm.heads.json"
 HEADS_DIR = ".worm.heads"
 INDEX_DIR = ".worm.index"
@@ -69,10 +70,9 @@ _ESCAPED = re.compile(r"(?:[A-Za-z0-9_.-]|~[0-9A-F]{2})+")
 _ESCAPE = re.compile(rb"~([0-9A-F]{2})")
 _SEQ = re.compile(r"([0-9]{4}|[1-9][0-9]{4,18})\.json")
 _SNAPSHOT = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?Z)\.json")
-_MANIFEST_PIECE = re.compile(
-    r"(_meta|(?:partition-(?:0|[1-9][0-9]{0,5})|delta|directory|stage)-[0-9a-f]{16})\.json"
-    r"|partition-(?:0|[1-9][0-9]{0,5})-[0-9a-f]{16}\.columns"
-)
+_MANIFEST_PIECE = re.compile(r"(_meta|(?:partition-(?:0|[1-9][0-9]{0,5})|delta|directory|stage)-[0-9a-f]{16})\.json")
+_LAKE_FILE = re.compile(r"_worm\.json|partition-(?:0|[1-9][0-9]{0,5})-[0-9a-f]{16}\.parquet")
+_LAKE_LOG = re.compile(r"_last_checkpoint|[0-9]{20}\.(?:json|checkpoint(?:\.[0-9]{10}\.[0-9]{10})?\.parquet)")
 _HEADS_PIECE = re.compile(r"((?:heads-(?:0|[1-9][0-9]{0,5})|delta|directory|stage)-[0-9a-f]{16})\.json")
 _INDEX_PIECE = re.compile(r"(part-(?:0|[1-9][0-9]{0,5})-[0-9a-f]{16})\.json")
 _CHANGE_SET = re.compile(r"([0-7][0-9A-HJKMNP-TV-Z]{25})\.json")
@@ -90,6 +90,7 @@ class KeyKind(Enum):
     TRASH = "trash"
     TOMBSTONE = "tombstone"
     MANIFEST = "manifest"
+    LAKE = "lake"
     INDEX = "index"
     HEADS = "heads"
     CHANGE_SET = "change_set"
@@ -231,6 +232,10 @@ class StorageResolver:
     def manifest_dir(self, model: str) -> str:
         """`org/customers/.worm.manifest/`: the directory of a partitioned manifest."""
         return f"{self.collection_path(model)}{MANIFEST_DIR}/"
+
+    def lake_dir(self, model: str) -> str:
+        """`org/customers/.worm.lake/`: the Parquet files of a partitioned manifest, and the log of its lake table."""
+        return f"{self.collection_path(model)}{LAKE_DIR}/"
 
     def index_key(self, model: str, field: str) -> str:
         return f"{self.collection_path(model)}{INDEX_DIR}/{escape_field(field)}.json"
@@ -388,18 +393,28 @@ class StorageResolver:
             case [".worm.heads.json"]:
                 return KeyInfo(KeyKind.HEADS, model.name)
             case [".worm.manifest", file] if piece := _MANIFEST_PIECE.fullmatch(file):
-                return KeyInfo(KeyKind.MANIFEST, model.name, name=piece[1] or file)
+                return KeyInfo(KeyKind.MANIFEST, model.name, name=piece[1])
+            case [".worm.lake", file] if _LAKE_FILE.fullmatch(file):
+                return KeyInfo(KeyKind.LAKE, model.name, name=file)
+            case [".worm.lake", "_delta_log", file] if _LAKE_LOG.fullmatch(file):
+                return KeyInfo(KeyKind.LAKE, model.name, name=f"_delta_log/{file}")
             case [".worm.heads", file] if piece := _HEADS_PIECE.fullmatch(file):
                 return KeyInfo(KeyKind.HEADS, model.name, name=piece[1])
-            case [".worm.index", file] if file.endswith(".json"):
+            case [".worm.index", *inner]:
+                return self._parse_index(model, inner)
+        return unknown_key("no key of this library")
+
+    def _parse_index(self, model: ModelDef, rest: list[str]) -> KeyInfo:
+        match rest:
+            case [file] if file.endswith(".json"):
                 field = unescape_field(file.removesuffix(".json"))
                 if field is not None:
                     return KeyInfo(KeyKind.INDEX, model.name, field=field)
-            case [".worm.index", escaped, file] if piece := _INDEX_PIECE.fullmatch(file):
+            case [escaped, file] if piece := _INDEX_PIECE.fullmatch(file):
                 field = unescape_field(escaped)
                 if field is not None:
                     return KeyInfo(KeyKind.INDEX, model.name, name=piece[1], field=field)
-            case [".worm.index", escaped, ".claims", digest] if _SHA256.fullmatch(digest):
+            case [escaped, ".claims", digest] if _SHA256.fullmatch(digest):
                 field = unescape_field(escaped)
                 if field is not None:
                     return KeyInfo(KeyKind.CLAIM, model.name, name=digest, field=field)

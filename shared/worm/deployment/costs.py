@@ -37,7 +37,7 @@ BATCH: Requests = {"GET": 8, "PUT": 5}
 """By capture and tables together, per batch of changes to one collection with one index."""
 SWEEP: Requests = {"GET": 6, "VERSIONS": 2}
 """By a sweep that finds nothing, per model; each further 1,000 versions take one more listing."""
-PURGE: Requests = {"GET": 1, "LIST": 4}
+PURGE: Requests = {"GET": 1, "LIST": 5}
 """By a purge that finds nothing, per model with soft delete."""
 COMPACT: Requests = {"LIST": 1}
 """By a compaction without a database."""

@@ -15,6 +15,7 @@ from worm.clock import Deadline
 from worm.collections.layout import ANSWERS_PREFIX
 from worm.collections.trash import Trash, Trashed
 from worm.errors import Corrupt, WormError
+from worm.lake.upkeep import vacuum
 from worm.session import Session
 from worm.store.base import Listed, Won
 from worm.store.parallel import chunked
@@ -96,6 +97,8 @@ class Purge:
             report.pruned = pruned.removed
             report.finished = report.finished and pruned.finished
         report.table_files = table.collect(dry_run=dry_run)
+        if collection.definition.lake is not None:
+            report.table_files += len(vacuum(self._session.lake(model), dry_run=dry_run))
         return report
 
     def _purge_expired(self, trash: Trash, report: PurgeReport, deadline: Deadline, dry_run: bool) -> None:

@@ -298,8 +298,8 @@ class _Rules:
     @classmethod
     def of(cls, before: ModelDef, after: ModelDef) -> _Rules | None:
         """None: no document can break any of them."""
-        names = {name for name, one in after.fields.items() if _rule(before.fields.get(name)) != _rule(one)}
-        dropped = set(before.fields) - set(after.fields) if after.strict else set()
+        names = [name for name, one in after.fields.items() if _rule(before.fields.get(name)) != _rule(one)]
+        dropped = [name for name in before.fields if name not in after.fields] if after.strict else []
         unique = tuple(one.field for one in unique_indexes(after) if one not in unique_indexes(before))
         if after.strict and not before.strict:
             return cls(_whole(before), _whole(after), None, unique)

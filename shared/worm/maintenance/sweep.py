@@ -8,9 +8,12 @@ Recorded changes wait for their fold until there are as many as the table has ro
 of it, so folding at every step would rewrite the first documents of a large adoption again and again. If a sweep dies
 before a fold, the changes are still recorded; the next one finds and folds them.
 
-Before that, the documents of models in a space are brought to the end of its log, and a document that came back after a
-commit had deleted it is deleted again. If nothing is behind, a space costs a look at the end of its log, and two
-requests."""
+After that, the Delta table of a model is published, unless its newest version will still be new enough at the next
+sweep.
+
+Before all that, the documents of models in a space are brought to the end of its log, and a document that came back
+after a commit had deleted it is deleted again. If nothing is behind, a space costs a look at the end of its log, and
+two requests."""
 
 from __future__ import annotations
 
@@ -33,6 +36,8 @@ from worm.tables.build import empty_manifest
 from worm.tables.table import SWEEP_BYTES_MAX, Table
 
 CHUNK = 200
+NEXT_SECONDS = 15 * 60.0
+"""When the next sweep comes (the schedule in template.yaml)."""
 FOLD_CHANGES_MAX = 5_000
 FOLD_BYTES_MAX = 16 << 20
 CURSOR = record("the cursor of a sweep", {}, {"after": TEXT})
@@ -153,7 +158,10 @@ class Sweep:
     def _attempt_model(self, model: str, how: _Pass) -> SweepReport:
         """A model that cannot be swept must not stop the others."""
         try:
-            return self._sweep_model(model, how)
+            report = self._sweep_model(model, how)
+            if how.folds and self._session.schema.model(model).lake is not None:
+                self._session.lake(model).publish_due(ahead_seconds=NEXT_SECONDS)
+            return report
         except WormError as error:
             return SweepReport(model, finished=False, error=error)
 

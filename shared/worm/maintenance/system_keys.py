@@ -24,6 +24,7 @@ from worm.collections.relayout import RELAYOUT_KEY
 from worm.collections.snapshots import Snapshot
 from worm.collections.trash import Trashed
 from worm.errors import Corrupt, Invalid
+from worm.lake.upkeep import needed_files
 from worm.log.keys import database_of, segment_of
 from worm.log.segment import Segment
 from worm.maintenance.repair import ASIDE
@@ -67,6 +68,7 @@ class _SystemKey:
             KeyKind.TRASH: self._of_trash,
             KeyKind.TOMBSTONE: self._of_trash,
             KeyKind.MANIFEST: self._of_manifest,
+            KeyKind.LAKE: self._of_lake,
             KeyKind.INDEX: self._of_index,
             KeyKind.HEADS: self._of_heads,
             KeyKind.CHANGE_SET: self._of_change_set,
@@ -286,6 +288,17 @@ class _SystemKey:
         count = 0 if root is None else root.count
         told = f"{what}. It is readable and has {count:,} rows{spread}"
         return said or (Verdict.SYSTEM, told, "`worm table list` says whether it is up to date")
+
+    def _of_lake(self, found: Object | None) -> Said:
+        if not self._table.collection.definition.keeps_manifest:
+            return Verdict.SYSTEM, f"the schema keeps no manifest of {self._model}: this object is not used", NOTHING
+        what, name = f"the lake table of {self._model}", self._info.name or ""
+        if self._table.collection.definition.lake is None:
+            return self._of_piece(found, self._table.manifest.named_parquet(), what)
+        if name.startswith("_"):
+            there = Verdict.ABSENT if found is None else Verdict.SYSTEM
+            return there, f"a file of the Delta log of {self._model}", f"`worm lake status {self._model}`"
+        return self._of_piece(found, needed_files(self._session.lake(self._model)), what)
 
     def _of_index(self, found: Object | None) -> Said:
         field, table = cast(str, self._info.field), self._table

@@ -15,16 +15,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 from fractions import Fraction
 from math import floor
-from typing import Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar, cast
 
 from worm.codec.strict_json import JsonValue, Missing, dumps, normal, type_name
 from worm.collections.entries import Row
 from worm.errors import Invalid, shown
 from worm.query.filters import Filter, identity
-from worm.tables.columns import FALSE, TRUE, Columns, SortKey, sort_key
+from worm.tables.columns import FALSE, TRUE, Columns, SortKey, listed, sort_key
 from worm.tables.index import exact_key
 from worm.tables.parts import Cell, Several
 from worm.values import dataclass
+
+if TYPE_CHECKING:
+    from worm.tables.typed import Positions
 
 MISSING_GROUP = "=missing"
 """The group of rows without the field. No value has this name, because the names of values continue with JSON after
@@ -70,15 +73,22 @@ class Measure:
     fields: tuple[str, ...]
     is_listed: bool
 
-    def over(self, columns: Columns, positions: Sequence[int]) -> JsonValue:
+    def over(self, columns: Columns, positions: Positions) -> JsonValue:
         found = {field: self._of(columns, field, positions) for field in self.fields}
         return found if self.is_listed else found[self.fields[0]]
 
-    def _of(self, columns: Columns, field: str, positions: Sequence[int]) -> JsonValue:
+    def _of(self, columns: Columns, field: str, positions: Positions) -> JsonValue:
+        typed = columns.column(field).typed
         if self.name in ("min", "max"):
-            return _extreme(columns, field, positions, largest=self.name == "max")
-        numbers = _only_numbers(columns, field, positions, self.name)
-        return _sum(numbers) if self.name == "sum" else _average(numbers)
+            largest = self.name == "max"
+            if typed is not None:
+                return normal(typed.extreme(positions, largest))
+            return _extreme(columns, field, listed(positions), largest=largest)
+        found = None if typed is None else typed.total(positions)
+        total, are_integers, count = found or _total(_only_numbers(columns, field, positions, self.name))
+        if self.name == "sum":
+            return _shown(total, are_integers)
+        return _shown(total / count, are_integers) if count else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +159,7 @@ class Aggregate:
         columns.prepare(self.fields())
         return self._result(columns, self.filter.positions(columns))
 
-    def _result(self, columns: Columns, positions: Sequence[int]) -> Result:
+    def _result(self, columns: Columns, positions: Positions) -> Result:
         if self.group_by is None:
             return self._over(columns, positions)
         fields = (self.group_by,) if isinstance(self.group_by, str) else self.group_by
@@ -162,14 +172,13 @@ class Aggregate:
         listed: list[JsonValue] = [{"key": _key(fields, key), **totals} for key, totals, _ in found]
         return {"groups": listed}
 
-    def _over(self, columns: Columns, positions: Sequence[int]) -> Result:
+    def _over(self, columns: Columns, positions: Positions) -> Result:
         result: Result = {"count": len(positions)} if self.count else {}
         for measure in self.measures:
             result[measure.name] = measure.over(columns, positions)
         if self.percentiles:
             result["percentiles"] = {
-                field: _percentiles(_only_numbers(columns, field, positions, "percentiles"), ranks)
-                for field, ranks in self.percentiles
+                field: _percentiles(_in_order(columns, field, positions), ranks) for field, ranks in self.percentiles
             }
         return result
 
@@ -220,9 +229,11 @@ class Distinct:
         columns.prepare(self.fields())
         return self._values(columns, self.filter.positions(columns))
 
-    def _values(self, columns: Columns, positions: Sequence[int]) -> list[JsonValue]:
+    def _values(self, columns: Columns, positions: Positions) -> list[JsonValue]:
         column = columns.column(self.field)
-        cells: Iterable[Cell] = map(column.cells.__getitem__, positions)
+        if column.typed is not None:
+            return sorted(map(normal, column.typed.distinct(positions)), key=sort_key)
+        cells: Iterable[Cell] = map(column.cells.__getitem__, listed(positions))
         if column.kinds <= _PLAIN:
             cells = set(cells)  # they have no arrays or objects
         found: dict[object, JsonValue] = {}
@@ -287,8 +298,21 @@ def _rank_name(rank: float) -> str:
     return dumps(normal(rank)).decode()
 
 
-def _grouped(columns: Columns, positions: Sequence[int], fields: Sequence[str]) -> list[tuple[Key, list[int]]]:
+def _grouped(columns: Columns, positions: Positions, fields: Sequence[str]) -> list[tuple[Key, Positions]]:
     """The groups in the order of their values, missing last."""
+    of_fields = [columns.column(field) for field in fields]
+    typed = [column.typed for column in of_fields if column.typed is not None]
+    if len(typed) == len(of_fields):
+        from worm.tables.typed import grouped
+
+        found: Iterable[Positions] = grouped(typed, positions)
+    else:
+        found = _grouped_cells(columns, listed(positions), fields)
+    keyed = [(tuple(_normal(column.value(group[0])) for column in of_fields), group) for group in found]
+    return sorted(keyed, key=lambda pair: [_place(value) for value in pair[0]])
+
+
+def _grouped_cells(columns: Columns, positions: Sequence[int], fields: Sequence[str]) -> Iterable[list[int]]:
     names = [_group_names(columns, field) for field in fields]
     single = names[0] if len(names) == 1 else list(zip(*names, strict=True))
     groups: dict[object, list[int]] = {}
@@ -298,9 +322,7 @@ def _grouped(columns: Columns, positions: Sequence[int], fields: Sequence[str]) 
             groups[name].append(at)
         else:
             groups[name] = [at]
-    values = [columns.values(field) for field in fields]
-    keyed = [(tuple(_normal(column[group[0]]) for column in values), group) for group in groups.values()]
-    return sorted(keyed, key=lambda pair: [_place(value) for value in pair[0]])
+    return groups.values()
 
 
 def _group_names(columns: Columns, field: str) -> Sequence[object]:
@@ -339,8 +361,9 @@ def _numbers(columns: Columns, field: str, positions: Sequence[int]) -> list[int
     return [value for value in found if type(value) is int or type(value) is float]
 
 
-def _only_numbers(columns: Columns, field: str, positions: Sequence[int], name: str) -> list[int | float]:
+def _only_numbers(columns: Columns, field: str, positions: Positions, name: str) -> list[int | float]:
     """The numbers; `Invalid`, with the document, if a value is neither a number nor missing or null."""
+    positions = listed(positions)
     if not columns.column(field).kinds <= _NUMBERS_OR_NOTHING:
         values = columns.values(field)
         wrong = next((at for at in positions if type(values[at]) not in _NUMBERS_OR_NOTHING), None)
@@ -355,8 +378,15 @@ def _only_numbers(columns: Columns, field: str, positions: Sequence[int], name: 
     return _numbers(columns, field, positions)
 
 
-def _percentiles(numbers: list[int | float], ranks: Sequence[float]) -> Result:
-    ordered = sorted(numbers)
+def _in_order(columns: Columns, field: str, positions: Positions) -> Sequence[int | float]:
+    typed = columns.column(field).typed
+    found = None if typed is None else typed.in_order(positions)
+    if found is None:
+        return sorted(_only_numbers(columns, field, positions, "percentiles"))
+    return cast("Sequence[int | float]", found.tolist())
+
+
+def _percentiles(ordered: Sequence[int | float], ranks: Sequence[float]) -> Result:
     return {_rank_name(rank): _percentile(ordered, rank) for rank in ranks}
 
 
@@ -370,26 +400,14 @@ def _percentile(ordered: Sequence[int | float], rank: float) -> JsonValue:
     return _shown(low + (high - low) * (place - floor(place)), type(lower) is int and type(upper) is int)
 
 
-def _total(numbers: Sequence[int | float]) -> tuple[Decimal | int, bool]:
-    """The exact sum, and whether all values are integers."""
+def _total(numbers: Sequence[int | float]) -> tuple[Fraction, bool, int]:
+    """The exact sum, whether all values are integers, and their number."""
     whole = sum(number for number in numbers if type(number) is int)
     others = [number for number in numbers if type(number) is float]
     if not others:
-        return whole, True
+        return Fraction(whole), True, len(numbers)
     with localcontext(_EXACT):
-        return sum(map(Decimal, map(repr, others)), Decimal(whole)), False
-
-
-def _sum(numbers: Sequence[int | float]) -> JsonValue:
-    total, only_integers = _total(numbers)
-    return _shown(Fraction(total), only_integers)
-
-
-def _average(numbers: Sequence[int | float]) -> JsonValue:
-    if not numbers:
-        return None
-    total, only_integers = _total(numbers)
-    return _shown(Fraction(total) / len(numbers), only_integers)
+        return Fraction(sum(map(Decimal, map(repr, others)), Decimal(whole))), False, len(numbers)
 
 
 def _shown(value: Fraction, only_integers: bool) -> int | float:

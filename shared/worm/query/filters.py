@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import cached_property
 from itertools import compress, repeat
-from typing import TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from worm.codec.strict_json import (
     MISSING,
@@ -36,9 +37,12 @@ from worm.codec.strict_json import (
 )
 from worm.errors import Invalid, shown
 from worm.query.patterns import Pattern, check_options
-from worm.tables.columns import Column, Columns, comparable
+from worm.tables.columns import Column, Columns, comparable, listed
 from worm.tables.parts import Cell, Several, reader
 from worm.values import dataclass
+
+if TYPE_CHECKING:
+    from worm.tables.typed import Positions
 
 One: TypeAlias = "Callable[[JsonValue | Missing], bool]"
 FacetTest: TypeAlias = Callable[[Iterable[object]], Iterable[object]]
@@ -68,13 +72,16 @@ RANGES = {"$gt": operator.gt, "$gte": operator.ge, "$lt": operator.lt, "$lte": o
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """`one` tests a value that is not an array, `array` an array; `scan` tests the values of a facet."""
+    """`one` tests a value that is not an array, `array` an array; `scan` tests the values of a facet. `op` and `value`:
+    the operator without its negation, and its operand."""
 
     one: One
     array: Callable[[list[JsonValue]], bool]
     facet: Callable[[Column], list[object]]
     scan: FacetTest
     negated: bool = False
+    op: str = ""
+    value: JsonValue = None
 
     def holds(self, cell: Cell) -> bool:
         return self._plain(cell) is not self.negated
@@ -86,11 +93,12 @@ class Condition:
             return any(map(self._plain, cell.cells))
         return self.one(cell)
 
-    def positions(self, column: Column, candidates: Sequence[int]) -> Sequence[int]:
+    def positions(self, column: Column, candidates: Positions) -> Positions:
         """The candidates whose cells match. Candidates are ascending; a range means all rows."""
-        if column.coded is not None:
-            return column.coded.where(self.holds, candidates)
-        found = self._found(column, candidates)
+        by_array = None if column.typed is None else column.typed.where(self, candidates)
+        if by_array is not None:
+            return by_array
+        found = self._found(column, listed(candidates))
         return without(candidates, found, len(column.cells)) if self.negated else found
 
     def _found(self, column: Column, candidates: Sequence[int]) -> list[int]:
@@ -105,8 +113,12 @@ class Condition:
         return sorted(found + [at for at in nested if test(cells[at])])
 
 
-def without(candidates: Sequence[int], removed: Iterable[int], size: int) -> list[int]:
+def without(candidates: Positions, removed: Positions, size: int) -> Positions:
     """The candidates without the removed ones; `size` is above every position."""
+    if not isinstance(candidates, list | range) or not isinstance(removed, list | range):
+        from worm.tables import typed
+
+        return typed.without(candidates, removed, size)
     mask = bytearray(b"\1") * size
     for at in removed:
         mask[at] = 0
@@ -115,9 +127,12 @@ def without(candidates: Sequence[int], removed: Iterable[int], size: int) -> lis
 
 def condition(op: str, value: JsonValue) -> Condition:
     """Compile a checked operator and operand."""
-    if op in NEGATED:
-        plain = condition(NEGATED[op], value)
-        return Condition(plain.one, plain.array, plain.facet, plain.scan, negated=True)
+    plain = NEGATED.get(op, op)
+    made = _condition(plain, value)
+    return replace(made, negated=made.negated or op in NEGATED, op=plain, value=value)
+
+
+def _condition(op: str, value: JsonValue) -> Condition:
     if op == "$eq":
         return _equal(value)
     if op == "$in":
@@ -355,7 +370,7 @@ class Elements:
 
 Node: TypeAlias = And | Or | Not | Leaf | Elements
 Matches: TypeAlias = Callable[[Mapping[str, JsonValue]], bool]
-Positions: TypeAlias = Callable[[Columns, Sequence[int]], Sequence[int]]
+Scan: TypeAlias = "Callable[[Columns, Positions], Positions]"
 
 
 class Filter:
@@ -386,7 +401,7 @@ class Filter:
         """Does this row or document, which includes its id, match?"""
         return self._matches(row)
 
-    def positions(self, columns: Columns) -> Sequence[int]:
+    def positions(self, columns: Columns) -> Positions:
         """The positions of the rows that match, ascending."""
         columns.prepare(self.fields)
         return self._positions(columns, range(len(columns)))
@@ -396,7 +411,7 @@ class Filter:
         return _matcher(self.tree)
 
     @cached_property
-    def _positions(self) -> Positions:
+    def _positions(self) -> Scan:
         return _scanner(self.tree)
 
 
@@ -669,7 +684,7 @@ def _matcher(node: Node) -> Matches:
     return lambda row: any(child(row) for child in children)
 
 
-def _scanner(node: Node) -> Positions:
+def _scanner(node: Node) -> Scan:
     if isinstance(node, Leaf | Elements):
         return _leaf_scanner(node.field, _compiled(node))
     if isinstance(node, Not):
@@ -680,23 +695,23 @@ def _scanner(node: Node) -> Positions:
     return _one_of([_scanner(one) for one in node.children])
 
 
-def _leaf_scanner(field: str, compiled: Condition) -> Positions:
+def _leaf_scanner(field: str, compiled: Condition) -> Scan:
     return lambda columns, candidates: compiled.positions(columns.column(field), candidates)
 
 
-def _all_of(children: Sequence[Positions]) -> Positions:
-    def scan(columns: Columns, candidates: Sequence[int]) -> Sequence[int]:
+def _all_of(children: Sequence[Scan]) -> Scan:
+    def scan(columns: Columns, candidates: Positions) -> Positions:
         for child in children:
             candidates = child(columns, candidates)
-            if not candidates:
+            if not len(candidates):
                 break
         return candidates
 
     return scan
 
 
-def _one_of(children: Sequence[Positions]) -> Positions:
-    def scan(columns: Columns, candidates: Sequence[int]) -> Sequence[int]:
+def _one_of(children: Sequence[Scan]) -> Scan:
+    def scan(columns: Columns, candidates: Positions) -> Positions:
         left = candidates
         for child in children:
             left = without(left, child(columns, left), len(columns))

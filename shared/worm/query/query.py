@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from worm.codec.strict_json import JsonValue, Missing, field_value, type_name
 from worm.collections.entries import Row
 from worm.errors import Invalid
 from worm.query.filters import Filter
 from worm.query.sort import Order, Place, after, arrange, decode_cursor, encode_cursor, place_of
-from worm.tables.columns import Columns
+from worm.tables.columns import Columns, listed
 from worm.tables.parts import copied
 from worm.values import dataclass
+
+if TYPE_CHECKING:
+    from worm.tables.typed import Positions
 
 __all__ = ["Page", "Query", "Row", "Sort"]
 
@@ -106,16 +109,16 @@ class Query:
             return {name: copied(value) for name, value in row.items()}
         return _selected(row["id"], row, self.select)
 
-    def _page(self, columns: Columns, matching: Sequence[int]) -> Page:
+    def _page(self, columns: Columns, matching: Positions) -> Page:
         positions, cursor = self._picked(columns, matching)
         return Page(self.copies(columns, positions), cursor, positions)
 
-    def _picked(self, columns: Columns, matching: Sequence[int]) -> tuple[Sequence[int], str | None]:
+    def _picked(self, columns: Columns, matching: Positions) -> tuple[Sequence[int], str | None]:
         if self.place is not None:
             matching = after(columns, matching, self.sort, self.place)
         end = None if self.limit is None else self.offset + self.limit
         ordered = arrange(columns, matching, self.sort, end) if self.sort else columns.in_id_order(matching)
-        chosen = ordered[self.offset : end]
+        chosen = listed(ordered[self.offset : end])
         if end is None or len(matching) <= end or not chosen:
             return chosen, None
         return chosen, encode_cursor(self.model, self.filter, self.sort, place_of(columns, chosen[-1], self.sort))

@@ -17,14 +17,18 @@ import base64
 import binascii
 import hashlib
 import heapq
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from worm.codec.strict_json import MISSING, JsonValue, Missing, dumps, loads
 from worm.errors import Invalid, shown
 from worm.query.filters import Filter
-from worm.tables.columns import Column, Columns, sort_key
+from worm.tables.columns import Column, Columns, listed, sort_key
 from worm.values import dataclass
+
+if TYPE_CHECKING:
+    from worm.tables.typed import Positions
 
 Order: TypeAlias = tuple[str, bool]
 """A field, and whether the order is descending."""
@@ -43,12 +47,10 @@ class Place:
 
 def place_of(columns: Columns, position: int, orders: Sequence[Order]) -> Place:
     (entity_id,) = columns.ids_at([position])
-    return Place(tuple(columns.values(field)[position] for field, _ in orders), entity_id)
+    return Place(tuple(columns.column(field).value(position) for field, _ in orders), entity_id)
 
 
-def arrange(
-    columns: Columns, positions: Sequence[int], orders: Sequence[Order], count: int | None = None
-) -> Sequence[int]:
+def arrange(columns: Columns, positions: Positions, orders: Sequence[Order], count: int | None = None) -> Positions:
     """The positions (given ascending) in order; with `count`, only the first ones."""
     by_id = columns.in_id_order(positions)
     if count is None:
@@ -56,22 +58,28 @@ def arrange(
     return _first(columns, by_id, orders, count)
 
 
-def _sorted(columns: Columns, positions: Sequence[int], orders: Sequence[Order]) -> Sequence[int]:
+def _sorted(columns: Columns, positions: Positions, orders: Sequence[Order]) -> Positions:
     for field, descending in reversed(orders):
         column = columns.column(field)
+        if column.typed is not None:
+            positions = column.typed.sorted(positions, descending)
+            continue
+        positions = listed(positions)
         present = column.present(positions)
         keys = cast("list[int]", column.sort_keys)  # of any type: those of one column can be compared
         ordered = sorted(present, key=keys.__getitem__, reverse=descending)
-        positions = ordered if len(ordered) == len(positions) else ordered + _absent(column, positions)
+        positions = ordered if len(ordered) == len(positions) else [*ordered, *_absent(column, positions)]
     return positions
 
 
-def _absent(column: Column, positions: Sequence[int]) -> list[int]:
+def _absent(column: Column, positions: Positions) -> Positions:
+    if column.typed is not None:
+        return column.typed.lacking(positions)
     values = column.values
-    return [at for at in positions if values[at] is MISSING]
+    return [at for at in listed(positions) if values[at] is MISSING]
 
 
-def _first(columns: Columns, positions: Sequence[int], orders: Sequence[Order], count: int) -> Sequence[int]:
+def _first(columns: Columns, positions: Positions, orders: Sequence[Order], count: int) -> Positions:
     if not orders or not 0 < count * _HEAP_SHARE < len(positions):
         return _sorted(columns, positions, orders)[:count]
     (field, descending), *rest = orders
@@ -79,11 +87,15 @@ def _first(columns: Columns, positions: Sequence[int], orders: Sequence[Order], 
     present = column.present(positions)
     if len(present) <= count:
         missing = _first(columns, _absent(column, positions), rest, count - len(present))
-        return [*_sorted(columns, present, orders), *missing]
-    near = _near(column, present, descending, count)
-    last = _last_key(column, near, descending, count)
-    before, equal = _split(column, near, not descending, last)
-    return [*_sorted(columns, before, orders), *_first(columns, equal, rest, count - len(before))]
+        return [*listed(_sorted(columns, present, orders)), *listed(missing)]
+    if column.typed is not None:
+        before, equal = column.typed.first(present, descending, count)
+    else:
+        near = _near(column, listed(present), descending, count)
+        last = _last_key(column, near, descending, count)
+        before, equal = _split(column, near, not descending, last)
+    ordered = listed(_sorted(columns, before, orders)[:count])
+    return [*ordered, *listed(_first(columns, equal, rest, count - len(ordered)))]
 
 
 def _near(column: Column, present: Sequence[int], descending: bool, count: int) -> Sequence[int]:
@@ -113,19 +125,22 @@ def _split(column: Column, present: Sequence[int], descending: bool, key: object
     return [at for at in not_before if keys[at] != bound], [at for at in not_before if keys[at] == bound]
 
 
-def after(columns: Columns, positions: Sequence[int], orders: Sequence[Order], place: Place) -> Sequence[int]:
+def after(columns: Columns, positions: Positions, orders: Sequence[Order], place: Place) -> Positions:
     """The positions (ascending) that come after the place in this order, also ascending."""
+    if not orders and not columns.is_in_memory:  # all ids are in order, and most of them need not be loaded
+        start = bisect_right(range(len(columns)), place.id, key=lambda at: columns.ids_at([at])[0])
+        return positions[bisect_left(positions, start) :]
     if not orders:
         ids = columns.ids
-        return [at for at in positions if ids[at] > place.id]
+        return [at for at in listed(positions) if ids[at] > place.id]
     (field, descending), *rest = orders
     column, value = columns.column(field), place.values[0]
     beyond = Place(place.values[1:], place.id)
     missing = _absent(column, positions)
     if isinstance(value, Missing):
         return after(columns, missing, rest, beyond)
-    later, equal = _later(column, column.present(positions), descending, value)
-    return sorted([*later, *missing, *after(columns, equal, rest, beyond)])
+    later, equal = _later(column, listed(column.present(positions)), descending, value)
+    return sorted([*later, *listed(missing), *listed(after(columns, equal, rest, beyond))])
 
 
 def _later(

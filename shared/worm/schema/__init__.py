@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from worm.schema.definition import (
     IndexDef,
+    LakeDef,
     Layout,
     ManifestDef,
     Mode,
@@ -25,6 +26,7 @@ __all__ = [
     "FieldDef",
     "IdType",
     "IndexDef",
+    "LakeDef",
     "Layout",
     "ManifestDef",
     "Mode",

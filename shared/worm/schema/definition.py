@@ -127,6 +127,7 @@ Layout = Literal["root", "collection", "inline"]
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 Mode = Literal["readonly", "readwrite", "append"]
 IndexType = Literal["standard", "multiValue"]
+LakeFormat = Literal["delta"]
 
 TIME_FIELDS = ("createdAt", "updatedAt")
 SYSTEM_FIELDS = frozenset(("id", *TIME_FIELDS))
@@ -203,6 +204,17 @@ class IndexDef(Definition):
     type: IndexType = member(choice(get_args(IndexType)), default="standard")
 
 
+class LakeDef(Definition):
+    """The model's table as a table of a data lake, at most `every` behind. It needs a manifest."""
+
+    format: LakeFormat = member(choice(get_args(LakeFormat)), default="delta")
+    every: str = member(text(duration_seconds), default="15m")
+
+    @property
+    def every_seconds(self) -> int:
+        return duration_seconds(self.every)
+
+
 class StorageDef(Definition):
     """Where oplog, snapshots and trash are; the three overrides take precedence over `layout`."""
 
@@ -238,6 +250,7 @@ class ModelDef(Definition):
     snapshots: SnapshotsDef = member(SnapshotsDef.read, default=SnapshotsDef())
     manifest: ManifestDef = member(ManifestDef.read, default=ManifestDef())
     indexes: dict[str, IndexDef] = member(dict_of(IndexDef.read), default={})
+    lake: LakeDef | None = member(nullable(LakeDef.read), default=None)
     strict: bool = member(boolean, default=False)
     space: str | None = member(nullable(text(_check_space_name)), default=None)
 
@@ -553,6 +566,10 @@ def cross_check(models: Mapping[str, ModelDef], known: Mapping[str, object]) -> 
         if model.archive_after is not None and not model.oplog:
             problems.append(
                 Problem(f"{path}.archiveAfter", "needs oplog: true; without it there is nothing to archive")
+            )
+        if model.lake is not None and not model.folds_manifest:
+            problems.append(
+                Problem(f"{path}.lake", 'needs a table that is kept up to date: set "manifest": {"enabled": true}')
             )
         problems += _index_problems(model, path)
     return problems + _place_problems(models)

@@ -20,6 +20,7 @@ from worm.collections.claims import UniqueValue
 from worm.collections.collection import Collection
 from worm.collections.entries import Document, Head, Heads
 from worm.errors import Conflict, Hint, Invalid, NotFound, WormError, shown
+from worm.lake.actions import RETENTION_DAYS
 from worm.query.own_writes import DocumentState, OwnWrites
 from worm.schema.fields import SINGLETON_ID, id_shown
 from worm.sdk.access import D, Result
@@ -28,7 +29,7 @@ from worm.sdk.model import Model
 from worm.sdk.past import PastMoment
 from worm.sdk.searching import HistorySource
 from worm.sdk.shapes import Shape
-from worm.sdk.tabling import IndexStatus, ManifestStatus
+from worm.sdk.tabling import IndexStatus, LakeStatus, ManifestStatus, Publication
 from worm.session import Session
 from worm.spaces.rows import check_id
 from worm.store.base import Object
@@ -220,4 +221,13 @@ class BranchedModel(Model[D]):
         self._refuse("tables of its own")
 
     def build_index(self, name: str) -> IndexStatus:
+        self._refuse("tables of its own")
+
+    def publish(self) -> Publication:
+        self._refuse("tables of its own")
+
+    def get_lake_status(self) -> LakeStatus:
+        self._refuse("tables of its own")
+
+    def vacuum(self, *, retention_days: int = RETENTION_DAYS, dry_run: bool = False) -> list[str]:
         self._refuse("tables of its own")

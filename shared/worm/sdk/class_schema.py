@@ -41,6 +41,7 @@ from worm.sdk.classes import (
 from worm.sdk.shapes import model_name
 
 _PLAIN = ("file", "mode", "oplog", "soft_delete", "trash_ttl_days", "archive_after", "strict", "space")
+_LAKE: JsonObject = {"format": "delta"}
 _FACTORIES: dict[Callable[..., object], JsonValue] = {list: [], tuple: [], set: [], frozenset: [], dict: {}}
 _SCALARS = ("string", "integer", "number", "boolean")
 _ID_TYPES: dict[str, tuple[IdType, ...]] = {"integer": ("int",), "uuid": ("uuid",)}
@@ -93,6 +94,8 @@ def _model(cls: type[BaseModel]) -> JsonObject:
     for name, part in (("snapshots", settings.snapshots), ("manifest", settings.manifest)):
         if part is not False:
             model[name] = _part(part)
+    if settings.lake is not False:
+        model["lake"] = _LAKE | ({} if settings.lake is True else {"every": settings.lake})
     indexes = _indexes(cls, settings, reading)
     return {**model, "indexes": indexes} if indexes else model
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from worm.codec.strict_json import JsonValue
-from worm.schema import FieldDef, IndexDef, ManifestDef, ModelDef, Schema, SnapshotsDef
+from worm.schema import FieldDef, IndexDef, LakeDef, ManifestDef, ModelDef, Schema, SnapshotsDef
 from worm.sdk.classes import REQUIRED_MARK, Document, ManifestSettings, ModelSettings, SnapshotSettings
 
 _TYPES = {"string": "str", "number": "float", "integer": "int", "boolean": "bool", "datetime": "datetime"}
@@ -187,6 +187,8 @@ def _settings(model: ModelDef, name: str) -> list[str]:
     ]
     given += _part("snapshots", model.snapshots, SnapshotSettings(), is_usual=False)
     given += _part("manifest", model.manifest, ManifestSettings(), is_usual=True)
+    if model.lake is not None:
+        given.append(f"lake={'True' if model.lake == LakeDef() else _literal(model.lake.every)}")
     if model.indexes:
         shown = [f"{_literal(key)}: {_index(one)}" for key, one in model.indexes.items()]
         inner = ", ".join(shown) if len(shown) == 1 else "".join(f"\n{_INDENT * 3}{one}," for one in shown)

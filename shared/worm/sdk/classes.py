@@ -143,7 +143,8 @@ class ModelSettings:
 
     `path` is the whole path, `#org/@customers/(id:slug)`. Without one, documents are in a collection named after the
     class: `Customer` in `customers`, `OrderLine` in `order-lines`. `id` is then the type of ids if the class only says
-    `str`, and `singleton` makes a model with one document.
+    `str`, and `singleton` makes a model with one document. `lake` publishes the table as a Delta table: every 15
+    minutes, or as often as it says (`"1h"`).
 
     Examples:
         >>> class Event(worm.Document):
@@ -165,6 +166,7 @@ class ModelSettings:
     snapshots: bool | SnapshotSettings = False
     manifest: bool | ManifestSettings = True
     indexes: Mapping[str, str | FieldIndex] = field(default_factory=dict)
+    lake: bool | str = False
     strict: bool = False
     space: str | None = None
 

@@ -49,7 +49,7 @@ CURSOR_MAX = 256 << 10
 REMEMBERED = 16
 """The session remembers the known state for this many cursors."""
 PAUSE_SECONDS, PAUSE_MAX = 0.25, 2.0
-"""The pause between two polls while a caller waits; each is twice as long as the one before."""
+"""The first and the longest pause between two polls while a caller waits. Each pause doubles the previous one."""
 
 Known = Mapping[str, int]
 """Changed documents, with the seq that is already reported."""

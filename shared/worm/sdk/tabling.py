@@ -1,4 +1,4 @@
-"""The table of a model: its state, and rebuilding it.
+"""The table of a model: its state, rebuilding it, and publishing it as a Delta table.
 
 It is a separate module because it is one group of verbs; `Model` (`model.py`) combines seven such groups.
 """
@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from worm.collections.claims import restore_claims
 from worm.errors import Invalid, NotFound, shown
+from worm.lake.actions import RETENTION_DAYS
+from worm.lake.publish import Publication
+from worm.lake.upkeep import LakeStatus, lake_status, vacuum
 from worm.sdk.access import Access, D
 from worm.sdk.values import check_function
 from worm.tables.build import Progress, silent
 from worm.tables.status import IndexStatus, ManifestStatus, index_status, manifest_status
 
-__all__ = ["IndexStatus", "ManifestStatus", "Tabling"]
+__all__ = ["IndexStatus", "LakeStatus", "ManifestStatus", "Publication", "Tabling"]
 
 
 class Tabling(Access[D]):
-    """`get_manifest_status`, `build_manifest`, `invalidate_manifest`, `build_index`, `build_indexes`."""
+    """`get_manifest_status`, `build_manifest`, `invalidate_manifest`, `build_index`, `build_indexes`, `publish`."""
 
     def get_manifest_status(self) -> ManifestStatus:
         """Does the manifest exist, is it fresh, how large is it? It lists the documents to find out.
@@ -97,6 +100,42 @@ class Tabling(Access[D]):
                     return index_status(self.table, known, files)
         there = ", ".join(indexes) or "none"
         raise NotFound(f"{self.name} has no index {shown(name)}; declared: {there}")
+
+    def publish(self) -> Publication:
+        """Publish the table as a new version of its Delta table, if anything has changed since the last one. Readers of
+        earlier versions are not disturbed. The schema must have `lake` for the model.
+
+        Examples:
+            >>> customers.publish()
+            Publication(version=1, revision=2, added=1, removed=1)
+            >>> customers.publish().added
+            0
+        """
+        self._begin_building()
+        with self._tables:
+            return self._session.lake(self.name).publish()
+
+    def get_lake_status(self) -> LakeStatus:
+        """Where the Delta table is, its newest version, and whether it is up to date. It lists the files.
+
+        Examples:
+            >>> customers.publish().version, customers.get_lake_status().behind_seconds
+            (1, 0)
+        """
+        self._backlog.fold()
+        with self._tables:
+            return lake_status(self._session.lake(self.name))
+
+    def vacuum(self, *, retention_days: int = RETENTION_DAYS, dry_run: bool = False) -> list[str]:
+        """Delete files of the Delta table that no version of the last days needs. Returns their keys.
+
+        Examples:
+            >>> customers.vacuum()
+            []
+        """
+        self._begin_building()
+        with self._tables:
+            return vacuum(self._session.lake(self.name), retention_days=retention_days, dry_run=dry_run)
 
     def _begin_building(self) -> None:
         if not self._collection.definition.keeps_manifest:

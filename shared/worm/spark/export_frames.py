@@ -115,6 +115,7 @@ def _load(spark: SparkSession, request: ExportRequest, schema: StructType) -> Da
         "url": spec.url,
         "model": spec.model,
         "mode": request.mode,
+        "from": request.read_from,
         "history": str(request.history).lower(),
         "partitions": str(parallelism(spark)),
     }

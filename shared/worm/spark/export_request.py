@@ -23,6 +23,7 @@ from worm.schema.definition import undeclared_fields
 from worm.spark.cluster import JobSpec
 
 FORMATS = ("parquet", "ndjson", "json", "csv", "delta", "iceberg")
+FROM = ("auto", "table", "documents")
 _S3 = ("s3", "s3a", "s3n")
 
 
@@ -42,6 +43,7 @@ class ExportRequest:
     overwrite: bool = False
     files: int | None = None
     mode: str = "PERMISSIVE"
+    read_from: str = "auto"
 
     @property
     def model(self) -> str:
@@ -68,6 +70,7 @@ class ExportRequest:
         overwrite: bool = False,
         files: int | None = None,
         mode: str = "PERMISSIVE",
+        read_from: str = "auto",
     ) -> ExportRequest:
         """From command-line arguments. `Invalid` if the request cannot be fulfilled."""
         definition = spec.schema().model(spec.model)
@@ -97,6 +100,7 @@ class ExportRequest:
             overwrite,
             files,
             mode,
+            read_from,
         )
 
 

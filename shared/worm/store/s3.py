@@ -281,7 +281,7 @@ WORD_SECONDS = 5.0
 NO_ANSWER = "check the endpoint (AWS_ENDPOINT_URL), the network and the service, then try again"
 """How long a store may take for its first answer before a warning says what we are waiting for."""
 DERIVED_TAG = {"worm": "derived"}
-_DERIVED = re.compile(r"(^|/)\.worm(\.(manifest|index|heads|sweep)[./]|$)")
+_DERIVED = re.compile(r"(^|/)\.worm(\.(manifest|lake|index|heads|sweep)[./]|$)")
 
 
 class S3Store(ResolvedWrites):

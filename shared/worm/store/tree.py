@@ -50,6 +50,7 @@ R = TypeVar("R")
 _FOLDERS_MAX = 10_000
 _METADATA_READ_MAX = 1 << 16
 _DIRECTORY_TRIES = 8
+_FOLDER_TRIES = 50
 _BLOCK = 512
 _READING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -713,20 +714,22 @@ def _unlink(path: str) -> None:
         os.unlink(path)
 
 
-def _make_folders(folder: str, tries: int = 50) -> list[str]:
+def _make_folders(folder: str) -> list[str]:
     """Create the folder and its parents. Returns the created ones, outermost first. Another process may remove an empty
     parent in between, so it tries again; but a file system such as /proc never lets it succeed."""
-    try:
-        os.mkdir(folder)
-    except FileExistsError:
-        if not _is_folder(folder):
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder) from None
-        return []
-    except FileNotFoundError:
-        if tries == 0:
-            raise
-        return [*_make_folders(os.path.dirname(folder), tries - 1), *_make_folders(folder, tries - 1)]
-    return [folder]
+    made: list[str] = []
+    for _ in range(_FOLDER_TRIES):
+        try:
+            os.mkdir(folder)
+        except FileExistsError:
+            if not _is_folder(folder):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder) from None
+            return made
+        except FileNotFoundError:
+            made += _make_folders(os.path.dirname(folder))
+        else:
+            return [*made, folder]
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), folder)
 
 
 def _prune(folder: str, root: str) -> None:

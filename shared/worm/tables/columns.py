@@ -18,11 +18,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate, chain, islice
 from operator import lt
-from typing import cast, overload
+from typing import TYPE_CHECKING, cast, overload
 
 from worm.codec.strict_json import MISSING, JsonValue, Missing, dumps
 from worm.collections.entries import Row
-from worm.tables.parts import CONTAINERS, Cell, Coded, ParsedPart, Part, Several, Stamp, copied
+from worm.tables.parts import CONTAINERS, Cell, ParsedPart, Part, Several, Stamp, copied
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from worm.tables.typed import Positions, Typed
 
 SortKey = tuple[int, float | int | str]
 
@@ -62,17 +68,21 @@ _FEW_IDS = 64  # below this share of the ids, it does not pay to load all of the
 
 
 class Column:
-    """The cells of one field, and their facets. `coded`: the same by their values, if there are few."""
+    """The cells of one field, and their facets. `typed`: the same as arrays, if all parts have them."""
 
-    def __init__(self, cells: list[Cell] | Coded) -> None:
-        self.coded = cells if isinstance(cells, Coded) else None
-        self.kinds = frozenset(map(type, cells.values if isinstance(cells, Coded) else cells))
+    def __init__(self, cells: list[Cell] | Typed) -> None:
+        self.typed = None if isinstance(cells, list) else cells
+        self.kinds = frozenset(map(type, cells)) if isinstance(cells, list) else cells.types
         self._given = cells
 
     @cached_property
     def cells(self) -> list[Cell]:
         given = self._given
-        return cast("list[Cell]", given.cells()) if isinstance(given, Coded) else given
+        return given if isinstance(given, list) else cast("list[Cell]", given.cells())
+
+    def value(self, at: int) -> JsonValue | Missing:
+        """The value of one row; arrays are not converted for it."""
+        return self.values[at] if self.typed is None else self.typed.cells([at])[0]
 
     @cached_property
     def values(self) -> list[JsonValue | Missing]:
@@ -138,12 +148,19 @@ class Column:
             return cast("list[object]", self.values)
         return [MISSING if value is MISSING else sort_key(value) for value in self.values]
 
-    def present(self, positions: Sequence[int]) -> Sequence[int]:
+    def present(self, positions: Positions) -> Positions:
         """The positions that have a value."""
+        if self.typed is not None:
+            return self.typed.held(positions)
         if self.kinds.isdisjoint({Missing, Several}):
             return positions
         values = self.values
-        return [at for at in positions if values[at] is not MISSING]
+        return [at for at in listed(positions) if values[at] is not MISSING]
+
+
+def listed(positions: Positions) -> Sequence[int]:
+    """Positions for loops in Python, which are slow over arrays."""
+    return positions if isinstance(positions, list | tuple | range) else cast("NDArray[np.int64]", positions).tolist()
 
 
 def comparable(cell: Cell) -> object:
@@ -236,7 +253,7 @@ class Columns:
         """All ids. For the ids of some rows, use `ids_at`."""
         return self._parts[0].ids if len(self._parts) == 1 else list(chain(*(part.ids for part in self._parts)))
 
-    def ids_at(self, positions: Sequence[int]) -> list[str]:
+    def ids_at(self, positions: Positions) -> list[str]:
         if isinstance(self.rows, _Rows) and len(positions) * _FEW_IDS < len(self):
             return list(map(self.rows.id, positions))
         ids = self.ids
@@ -254,7 +271,7 @@ class Columns:
     def column(self, field: str) -> Column:
         found = self._columns.get(field)
         if found is None:
-            found = self._columns[field] = Column(list(self.ids) if field == "id" else self._found(field))
+            found = self._columns[field] = Column(self._found(field))
         return found
 
     def prepare(self, fields: Iterable[str]) -> None:
@@ -263,12 +280,15 @@ class Columns:
         for part in self._parts if wanted else ():
             part.prepare(wanted)
 
-    def _found(self, field: str) -> list[Cell] | Coded:
-        coded = [one for part in self._parts if (one := part.coded(field)) is not None]
-        joined = Coded.joined(coded) if len(coded) == len(self._parts) else None
+    def _found(self, field: str) -> list[Cell] | Typed:
+        parts = [part for part in self._parts if part.count]
+        typed = [one for part in parts if (one := part.typed(field)) is not None]
+        joined = typed[0].joined(typed) if typed and len(typed) == len(parts) else None
         return self.cells(field) if joined is None else joined
 
     def cells(self, field: str) -> list[Cell]:
+        if field == "id":
+            return list(self.ids)
         if len(self._parts) == 1:
             return self._parts[0].cells(field)
         return list(chain(*(part.cells(field) for part in self._parts)))
@@ -281,9 +301,9 @@ class Columns:
     def _is_in_id_order(self) -> bool:
         return not self.is_in_memory or all(map(lt, self.ids, islice(self.ids, 1, None)))
 
-    def in_id_order(self, positions: Sequence[int]) -> Sequence[int]:
+    def in_id_order(self, positions: Positions) -> Positions:
         """Ascending positions, reordered by their ids."""
-        return positions if self._is_in_id_order else sorted(positions, key=self.ids.__getitem__)
+        return positions if self._is_in_id_order else sorted(listed(positions), key=self.ids.__getitem__)
 
     @cached_property
     def nested_fields(self) -> frozenset[str]:

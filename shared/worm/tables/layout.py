@@ -73,8 +73,8 @@ class Keyed(Counted, Protocol):
 
 
 T = TypeVar("T", bound=Keyed)
-ColumnDraft = Callable[[str, Manifest], tuple[int, bytes | None]]
-"""The size of the column file of a partition, and its bytes unless it is known to be stored."""
+ParquetDraft = Callable[[str, Manifest], tuple[int, bytes | None]]
+"""The size of the Parquet file of a partition, and its bytes unless it is known to be stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,14 +179,14 @@ class Layout(ABC, Generic[T]):
 
 
 class ManifestLayout(Layout[Manifest]):
-    """`columns` drafts column files; without it there are none."""
+    """`parquet` drafts Parquet files; without it there are none."""
 
-    def __init__(self, definition: ModelDef, columns: ColumnDraft | None = None) -> None:
+    def __init__(self, definition: ModelDef, parquet: ParquetDraft | None = None) -> None:
         super().__init__(definition, Manifest)
         self.keeps_seqs = definition.oplog
         self.indexes = list(definition.indexes.values())
         self.fields = definition.row_form
-        self._columns = columns
+        self._parquet = parquet
 
     def decode_root(self, body: bytes, key: str) -> Root[Manifest]:
         shape = unseal(body, key)
@@ -212,8 +212,8 @@ class ManifestLayout(Layout[Manifest]):
 
     def new_file(self, stem: str, part: Manifest, *, start: str = "", level: int = 0) -> NewFile[Manifest]:
         made = super().new_file(stem, part, start=start, level=level)
-        size, columns = self._columns(made.piece.file, part) if self._columns else (0, None)
-        return replace(made, piece=replace(made.piece, columns=size, cut=part.cut), beside=columns)
+        size, body = self._parquet(made.piece.file, part) if self._parquet else (0, None)
+        return replace(made, piece=replace(made.piece, parquet=size, cut=part.cut), beside=body)
 
 
 class HeadsLayout(Layout[Heads]):
@@ -331,8 +331,8 @@ def of_pieces(
     if len(pieces) <= INLINE_PARTITIONS:
         return root, None
     file = new_file("directory", encode_directory(layout.model, pieces), tuple(pieces), count=len(pieces))
-    columns, cut_rows = sum(piece.columns for piece in pieces), sum(piece.cut for piece in pieces)
-    directory = replace(file.piece, columns=columns, cut=cut_rows)
+    parquet, cut_rows = sum(piece.parquet for piece in pieces), sum(piece.cut for piece in pieces)
+    directory = replace(file.piece, parquet=parquet, cut=cut_rows)
     return replace(root, partitions=(), directory=directory), file
 
 

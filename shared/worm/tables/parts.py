@@ -6,12 +6,12 @@ and the columns (`columns.py`) that queries read.
 - `ParsedPart`: rows in memory.
 - `RawPart`: one JSON file, kept as the bytes that were read. Opening it finds where each row starts and ends. The cells
   of a field are decoded for all rows in one pass at its first use; a whole row is decoded when it is requested.
-- `ColumnPart` (`column_format.py`): a column file.
+- `ParquetPart` (`parquet_part.py`): a Parquet file.
 - `MergedPart`: a partition, and newer rows of its ids from deltas.
 Each gives the values that parsing the JSON file gives.
 
 A *cell* is what a field's path finds in one row: a value, `MISSING`, or `Several` if the path goes through an array and
-so ends at several places, or at none. A column with few distinct values may be `Coded`.
+so ends at several places, or at none. A part may also have the cells of a field as arrays (`typed.py`).
 
 `RawPart` needs the package msgspec (extra `fast`), which is imported when the first file is opened. Without it,
 `is_available` is False and readers parse whole files. The Lambda functions change tables and need all of each file, so
@@ -23,80 +23,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property, lru_cache
 from importlib.util import find_spec
-from itertools import compress
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from worm.codec.shapes import check_shape
 from worm.codec.strict_json import MISSING, JsonValue, Missing, is_intact, loads_own
 from worm.collections.entries import CUT, REBUILT, Row
 from worm.errors import Corrupt
 from worm.tables.manifest import ETAGS, SEQS, Manifest
-from worm.values import dataclass
 
 if TYPE_CHECKING:
     from msgspec import Raw
 
-R = TypeVar("R")
-Scalar: TypeAlias = "str | int | bool | Missing | None"
-
-VALUES_MAX = 256
-_SCALARS = frozenset({str, int, bool, type(None), Missing})
+    from worm.tables.typed import Typed
 
 
-@dataclass(frozen=True, slots=True)
-class Coded:
-    """A column with few distinct values: each of them once, and for every row a byte with its position. So a condition
-    is tested once per value instead of once per row."""
-
-    values: Sequence[Scalar]
-    codes: bytes
-
-    @classmethod
-    def of(cls, cells: Sequence[JsonValue | Missing], share: int) -> Coded | None:
-        """None if some cells are not scalars, or if there is more than one distinct value per `share` cells."""
-        most = min(VALUES_MAX, len(cells) // share)
-        if not most or not are_scalars(cells) or len(set(cells[: 2 * most])) > most:  # most columns exceed this early
-            return None
-        numbers = _numbered(cells)
-        return cls(list(numbers), bytes(map(numbers.__getitem__, cells))) if len(numbers) <= most else None
-
-    @classmethod
-    def joined(cls, parts: Sequence[Coded]) -> Coded | None:
-        """Combines several columns; None if they have too many values together."""
-        values = [value for part in parts for value in part.values]
-        numbers = _numbered(values)
-        if len(numbers) > VALUES_MAX or not are_scalars(values):
-            return None
-        tables = (_table(map(numbers.__getitem__, part.values)) for part in parts)
-        codes = [part.codes.translate(table) for part, table in zip(parts, tables, strict=True)]
-        return cls(list(numbers), b"".join(codes))
-
-    def cells(self, start: int = 0, end: int | None = None) -> list[Scalar]:
-        """The values of the rows."""
-        return list(map(self.values.__getitem__, self.codes[start:end]))
-
-    def where(self, holds: Callable[[Scalar], bool], candidates: Sequence[int]) -> list[int]:
-        """The candidates whose values match. They are ascending; a range means all rows."""
-        marks = self.codes.translate(_table(map(holds, self.values)))
-        is_whole = isinstance(candidates, range)
-        return list(compress(candidates, marks if is_whole else map(marks.__getitem__, candidates)))
-
-
-def are_scalars(cells: Iterable[object]) -> TypeGuard[Sequence[Scalar]]:
-    """Whether they are equal in Python exactly if they are equal as JSON. So no floats (0.0 and -0.0), and not both
-    booleans and integers (true and 1)."""
-    kinds = set(map(type, cells))
-    return kinds <= _SCALARS and not kinds >= {bool, int}
-
-
-def _numbered(values: Iterable[Scalar]) -> dict[Scalar, int]:
-    """The distinct values in order of appearance."""
-    return {value: number for number, value in enumerate(dict.fromkeys(values))}
-
-
-def _table(numbers: Iterable[int]) -> bytes:
-    return bytes(numbers).ljust(VALUES_MAX, b"\0")
+@cache
+def has_arrays() -> bool:
+    """Whether the packages of `typed.py` are installed."""
+    return all(map(find_spec, ("numpy", "arro3.compute")))
 
 
 # Cells
@@ -209,8 +154,8 @@ class Part(Protocol):
         """The cell of the field in each row."""
         ...
 
-    def coded(self, field: str) -> Coded | None:
-        """The cells by their values, if they are kept that way."""
+    def typed(self, field: str) -> Typed | None:
+        """The cells as arrays, if they are kept that way; also of the field `id`."""
         ...
 
     def prepare(self, fields: Iterable[str]) -> None:
@@ -261,7 +206,7 @@ class ParsedPart:
                 return [row.get(field, MISSING) for row in self.rows]
         return list(map(reader(field), self.rows))
 
-    def coded(self, field: str) -> Coded | None:
+    def typed(self, field: str) -> Typed | None:
         return None
 
     def prepare(self, fields: Iterable[str]) -> None:
@@ -323,62 +268,12 @@ class MergedPart:
         both = [*self._base.cells(field), *self._fresh.cells(field)]
         return list(map(both.__getitem__, self._order))
 
-    def coded(self, field: str) -> Coded | None:
-        return None
+    def typed(self, field: str) -> Typed | None:
+        base, fresh = self._base.typed(field), self._fresh
+        return None if base is None else base.merged(fresh.ids if field == "id" else fresh.cells(field), self._order)
 
     def prepare(self, fields: Iterable[str]) -> None:
         self._base.prepare(fields)
-
-
-class FallbackPart:
-    """A part in another form than the table's own, such as a column file. If it turns out to be damaged, `instead`
-    returns the part that replaces it."""
-
-    def __init__(self, part: Part, instead: Callable[[Corrupt], Part]) -> None:
-        self._part = part
-        self._instead = instead
-        self.count = part.count
-
-    @property
-    def ids(self) -> Sequence[str]:
-        return self._try(lambda part: part.ids)
-
-    def id(self, at: int) -> str:
-        return self._try(lambda part: part.id(at))
-
-    @property
-    def seqs(self) -> Mapping[str, int]:
-        return self._try(lambda part: part.seqs)
-
-    @property
-    def etags(self) -> Mapping[str, str]:
-        return self._try(lambda part: part.etags)
-
-    def row(self, at: int) -> Row:
-        return self._try(lambda part: part.row(at))
-
-    def stamp(self, at: int) -> Stamp:
-        return self._try(lambda part: part.stamp(at))
-
-    @property
-    def cut(self) -> Sequence[int]:
-        return self._try(lambda part: part.cut)
-
-    def cells(self, field: str) -> list[Cell]:
-        return self._try(lambda part: part.cells(field))
-
-    def coded(self, field: str) -> Coded | None:
-        return self._try(lambda part: part.coded(field))
-
-    def prepare(self, fields: Iterable[str]) -> None:
-        self._try(lambda part: part.prepare(fields))
-
-    def _try(self, work: Callable[[Part], R]) -> R:
-        try:
-            return work(self._part)
-        except Corrupt as damage:
-            self._part = self._instead(damage)
-            return work(self._part)
 
 
 HASH_BESIDE_BYTES = 1 << 20
@@ -490,7 +385,7 @@ class RawPart:
         self.prepare((field,))
         return self._cells[field]
 
-    def coded(self, field: str) -> Coded | None:
+    def typed(self, field: str) -> Typed | None:
         return None
 
     def prepare(self, fields: Iterable[str]) -> None:

@@ -25,7 +25,7 @@ HASH_DIGITS = 16
 @dataclass(frozen=True, slots=True)
 class NewFile(Generic[T]):
     """A file before it is stored: its description in a root, its bytes, and their meaning. `beside`: the bytes of its
-    column file, if that is not known to be stored either."""
+    Parquet file, if that is not known to be stored either."""
 
     piece: Piece
     body: bytes
@@ -85,22 +85,8 @@ class Pieces(Generic[T]):
         self._known = {file: value for file, value in self._known.items() if file in files}
 
     def collect(self, prefix: str, is_named: Callable[[], set[str] | None], clock: Clock, dry_run: bool) -> int:
-        """Delete files that no root names and that are older than the slowest possible writer. Returns the number.
-
-        The root is read after the listing: a listed file that it does not name will not be named soon. Without a root
-        (`is_named` gives None), nothing is deleted: a writer may be about to write one.
-        """
-        before = clock.now() - ORPHAN_AGE
-        listed = [one for one in self._store.list(self.directory + prefix) if one.last_modified < before]
-        if not listed:
-            return 0
-        named = is_named()
-        if named is None:
-            return 0
-        orphans = [one.key for one in listed if one.key.removeprefix(self.directory) not in named]
-        for key in () if dry_run else orphans:
-            self._store.delete(key)
-        return len(orphans)
+        """Delete files that no root names. Returns the number."""
+        return collect_orphans(self._store, self.directory, prefix, is_named, clock, dry_run)
 
     def _parsed(self, file: str, found: Object | None) -> T:
         if found is None:
@@ -108,3 +94,24 @@ class Pieces(Generic[T]):
         if not file.endswith(f"-{hashlib.sha256(found.body).hexdigest()[:HASH_DIGITS]}.json"):
             raise Corrupt("its content does not match its name", key=found.key, hint="run `worm repair` to rebuild it")
         return self._decode(found.body, found.key)
+
+
+def collect_orphans(
+    store: Store, directory: str, prefix: str, is_named: Callable[[], set[str] | None], clock: Clock, dry_run: bool
+) -> int:
+    """Delete files that no root names and that are older than the slowest possible writer. Returns the number.
+
+    The root is read after the listing: a listed file that it does not name will not be named soon. Without a root
+    (`is_named` gives None), nothing is deleted: a writer may be about to write one.
+    """
+    before = clock.now() - ORPHAN_AGE
+    listed = [one for one in store.list(directory + prefix) if one.last_modified < before]
+    if not listed:
+        return 0
+    named = is_named()
+    if named is None:
+        return 0
+    orphans = [one.key for one in listed if one.key.removeprefix(directory) not in named]
+    for key in () if dry_run else orphans:
+        store.delete(key)
+    return len(orphans)

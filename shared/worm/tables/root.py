@@ -50,7 +50,7 @@ PIECE = record(
         "count": WHOLE,
         "bytes": WHOLE,
     },
-    {"from": TEXT, "level": whole_number(0, LEVEL_MAX), "columnBytes": WHOLE, "cut": WHOLE},
+    {"from": TEXT, "level": whole_number(0, LEVEL_MAX), "parquetBytes": WHOLE, "cut": WHOLE},
 )
 DIRECTORY = record(
     "a directory that this version of worm reads", {"version": one_of(1), "model": TEXT, "partitions": list_of(PIECE)}
@@ -79,7 +79,7 @@ ROOT = record(
 @dataclass(frozen=True, slots=True)
 class Piece:
     """One immutable file. `start`: the first key of its range (partitions and index parts). `level`: of a delta.
-    `columns`: bytes of its column file, 0 if there is none. `cut`: rows that lack values of their documents. For a
+    `parquet`: bytes of its Parquet file, 0 if there is none. `cut`: rows that lack values of their documents. For a
     directory, both are sums over the files that it lists."""
 
     file: str
@@ -87,7 +87,7 @@ class Piece:
     size: int
     start: str = ""
     level: int = 0
-    columns: int = 0
+    parquet: int = 0
     cut: int = 0
 
     def shape(self) -> dict[str, JsonValue]:
@@ -96,8 +96,8 @@ class Piece:
             shape["level"] = self.level
         if self.start:
             shape["from"] = self.start
-        if self.columns:
-            shape["columnBytes"] = self.columns
+        if self.parquet:
+            shape["parquetBytes"] = self.parquet
         if self.cut:
             shape["cut"] = self.cut
         return shape
@@ -105,7 +105,7 @@ class Piece:
     @property
     def scan_size(self) -> int:
         """The bytes that a scan reads of it."""
-        return self.columns or self.size
+        return self.parquet or self.size
 
     @classmethod
     def of_shape(cls, shape: JsonValue) -> Piece:
@@ -116,7 +116,7 @@ class Piece:
             size=cast(int, found["bytes"]),
             start=cast(str, found.get("from", "")),
             level=cast(int, found.get("level", 0)),
-            columns=cast(int, found.get("columnBytes", 0)),
+            parquet=cast(int, found.get("parquetBytes", 0)),
             cut=cast(int, found.get("cut", 0)),
         )
 
@@ -199,7 +199,7 @@ class Root(Generic[T_co]):
     def scan_size(self) -> int:
         """The bytes that a scan reads of its files."""
         if self.directory is not None:
-            return self.directory.size + (self.directory.columns or self.base_size) + self.delta_size
+            return self.directory.size + (self.directory.parquet or self.base_size) + self.delta_size
         return sum(piece.scan_size for piece in self.partitions) + self.delta_size
 
     def files(self) -> set[str]:
@@ -438,7 +438,7 @@ def adds_up(new: Root[Counted], listed: Listed) -> bool:
     """No number is negative, and those of the base are the sums over its partitions, if they are known."""
     figures = [new.count, new.base_size, new.revision]
     for one in (*listed, *new.deltas, *chain(*_parts(new))):
-        figures += (one.count, one.size, one.columns, one.cut)
+        figures += (one.count, one.size, one.parquet, one.cut)
     sums = (len(listed), sum(one.count for one in listed), sum(one.size for one in listed))
     return min(figures) >= 0 and (not listed or sums == (new.partition_count, new.count, new.base_size))
 

@@ -24,7 +24,6 @@ from worm.collections.entries import Heads
 from worm.errors import Corrupt
 from worm.store.cas import CasFile
 from worm.store.parallel import in_parallel
-from worm.tables.column_format import ColumnFiles, column_files
 from worm.tables.index import CUT_KEY, PART, IndexFiles
 from worm.tables.layout import (
     FOLD_BYTES,
@@ -45,13 +44,16 @@ from worm.tables.layout import (
     remade,
 )
 from worm.tables.manifest import MadeRows, Manifest
-from worm.tables.pieces import NewFile, Pieces
+from worm.tables.parquet import lake_columns
+from worm.tables.parquet_part import ParquetFiles
+from worm.tables.pieces import NewFile, Pieces, collect_orphans
 from worm.tables.root import By, Counted, Piece, Root, check, covering, cut, decode_directory
 from worm.values import dataclass
 
 BASE_SHARE = 4
 DELTAS_MAX = 8
 READ_ATTEMPTS = 5
+PARQUET_PREFIX = "partition-"
 PIECES_MAX = 256
 
 
@@ -88,10 +90,6 @@ class Tree(Generic[T]):
         self._delta: tuple[tuple[str, ...], T] | None = None
 
     # Hooks for trees with additional files
-
-    def beside(self, partitions: Iterable[Piece]) -> set[str]:
-        """Files beside the partitions, with their own names."""
-        return set()
 
     def forget(self) -> None:
         """Forget what we read or wrote: none of it counts as stored."""
@@ -421,7 +419,7 @@ class Tree(Generic[T]):
             partitions = self.partitions(root)
         except Corrupt:
             return True
-        wanted = {piece.file for piece in partitions} | root.files() | self.beside(partitions)
+        wanted = {piece.file for piece in partitions} | root.files()
         return not wanted <= self.pieces.listed()
 
     def collect(self, dry_run: bool) -> int:
@@ -439,7 +437,7 @@ class Tree(Generic[T]):
             partitions = self.partitions(root)
         except Corrupt:
             return None  # nothing is deleted while the named files are unknown
-        return root.files() | {piece.file for piece in partitions} | self.beside(partitions) | {"_meta.json"}
+        return root.files() | {piece.file for piece in partitions} | {"_meta.json"}
 
 
 def _encode(root: Root[T]) -> bytes:
@@ -447,19 +445,19 @@ def _encode(root: Root[T]) -> bytes:
 
 
 class ManifestTree(Tree[Manifest]):
-    """`.worm.manifest.json` and `.worm.manifest/`, with column files beside the partitions, and the indexes."""
+    """`.worm.manifest.json` and `.worm.manifest/`, Parquet files of its partitions, and the indexes."""
 
     def __init__(self, collection: Collection) -> None:
         resolver, name = collection.resolver, collection.name
         key, directory = resolver.manifest_key(name), resolver.manifest_dir(name)
-        self.columns = ColumnFiles(collection.store, directory)
+        self.parquet = ParquetFiles(collection.store, resolver.lake_dir(name), lake_columns(collection.definition))
         self.indexes = [IndexFiles(collection, index) for index in collection.definition.indexes.values()]
-        super().__init__(collection, key, directory, ManifestLayout(collection.definition, self.columns.drafted))
+        super().__init__(collection, key, directory, ManifestLayout(collection.definition, self.parquet.drafted))
 
     def put_file(self, new: NewFile[Manifest]) -> Piece:
         super().put_file(new)
         if new.beside is not None:
-            self.columns.put(new.piece.file, new.beside)
+            self.parquet.put(new.piece.file, new.beside)
         return new.piece
 
     def _store(self, files: NewFiles[Manifest]) -> None:
@@ -468,21 +466,18 @@ class ManifestTree(Tree[Manifest]):
             next(one for one in self.indexes if one.definition.field == new.index.field).put(new)
 
     def before_base(self, root: Root[Manifest] | None) -> None:
-        self.columns.keep(self.partitions(root) if root is not None and self.knows_partitions(root) else ())
+        self.parquet.keep(self.partitions(root) if root is not None and self.knows_partitions(root) else ())
         for files in self.indexes:
             files.pieces.keep(set() if root is None else root.index_files(files.definition.field))
 
-    def beside(self, partitions: Iterable[Piece]) -> set[str]:
-        return column_files(partitions)
-
     def reformed(self, root: Root[Manifest], *, is_quiet: bool) -> Root[Manifest]:
-        """A merge keeps the column files of unchanged partitions."""
-        self.columns.learn(self.partitions(root))
+        """A merge keeps the Parquet files of unchanged partitions."""
+        self.parquet.learn(self.partitions(root))
         return super().reformed(root, is_quiet=is_quiet)
 
     def forget(self) -> None:
         super().forget()
-        self.columns.keep(())
+        self.parquet.keep(())
         for files in self.indexes:
             files.pieces.keep(set())
 
@@ -509,25 +504,40 @@ class ManifestTree(Tree[Manifest]):
         return declared == {field: (one.type, one.unique) for field, one in root.indexes.items()}
 
     def lacks_files(self, root: Root[Manifest]) -> bool:
-        return super().lacks_files(root) or any(
-            not root.index_files(one.definition.field) <= one.pieces.listed(f"{PART}-") for one in self.indexes
+        return (
+            super().lacks_files(root)
+            or not self.parquet.files(self.partitions(root)) <= self.parquet.listed()
+            or any(not root.index_files(one.definition.field) <= one.pieces.listed(f"{PART}-") for one in self.indexes)
         )
 
-    def audit_columns(self, root: Root[Manifest]) -> Iterator[tuple[str, str, str]]:
-        """The differences between column files and their partitions: kind, key, detail."""
-        pieces = [piece for piece in self.partitions(root) if piece.columns]
-        return self.columns.audit(pieces, self.pieces.get([piece.file for piece in pieces]))
+    def audit_parquet(self, root: Root[Manifest]) -> Iterator[tuple[str, str, str]]:
+        """The differences between Parquet files and their partitions: kind, key, detail."""
+        pieces = [piece for piece in self.partitions(root) if piece.parquet]
+        return self.parquet.audit(pieces, self.pieces.get([piece.file for piece in pieces]))
 
     def base(self, root: Root[Manifest]) -> Manifest:
         """The partitions without the deltas: the index parts cover exactly these."""
         return self.layout.joined(self.pieces.get([piece.file for piece in self.partitions(root)]))
 
     def collect(self, dry_run: bool) -> int:
-        orphans = super().collect(dry_run)
+        orphans, clock = super().collect(dry_run), self.collection.clock
         for files in self.indexes:
             named = partial(self.named_parts, files.definition.field)
-            orphans += files.pieces.collect(f"{PART}-", named, self.collection.clock, dry_run)
-        return orphans
+            orphans += files.pieces.collect(f"{PART}-", named, clock, dry_run)
+        parquet = self.parquet
+        if self.collection.definition.lake is not None:  # the log of the Delta table names more of them (`lake.upkeep`)
+            return orphans
+        return orphans + collect_orphans(
+            self.collection.store, parquet.directory, PARQUET_PREFIX, self.named_parquet, clock, dry_run
+        )
+
+    def named_parquet(self) -> set[str] | None:
+        """The Parquet files of the partitions that the root names; None: there is no root, or it is unknown."""
+        root = self.root()
+        try:
+            return None if root is None else self.parquet.files(self.partitions(root)) if root.is_spread else set()
+        except Corrupt:
+            return None
 
     def named_parts(self, field: str) -> set[str] | None:
         """The files of an index that the root names; None: there is no root."""

@@ -6,7 +6,7 @@ the stored manifest, indexes and heads. For a model with oplog it checks that
   by one);
 - replaying the entries gives the current document exactly;
 - manifest and indexes are, byte for byte, what folding the entries gives; heads name the newest entries;
-- column files match their partitions;
+- Parquet files match their partitions;
 - no two documents share a unique value, and every claim belongs to a document that has the value;
 - documents of a model in a space come from the commits in its log. A document without a commit was put there by
   somebody, and a missing one was deleted by hand or by its own commit: both stay until the next commit writes them.
@@ -347,7 +347,7 @@ def _verify_files(table: Table, expected: Manifest, report: VerifyReport) -> Non
         report.differ("manifest-differs", table.manifest.key, explain_rows(stored, expected))
     root = table.manifest.held_spread
     if root is not None and stored is not None:
-        for found in table.manifest.audit_columns(root):
+        for found in table.manifest.audit_parquet(root):
             report.differ(*found)
     base = table.manifest.base(root) if root is not None and stored is not None else expected
     for files in table.indexes:

@@ -2,12 +2,12 @@
 root changes.
 
 A table inside its root is one part, kept as bytes (or parsed: without msgspec, or if this process has just written it).
-A partitioned table has a part for each partition, which `PartFiles` keeps from one view to the next: a column file or
+A partitioned table has a part for each partition, which `PartFiles` keeps from one view to the next: a Parquet file or
 the partition itself, each with newer rows from the deltas.
 
 A file of a partitioned table may be gone when it is read (merged, and deleted a day later) or damaged. `rows`,
 `columns` and `batches` then raise `Corrupt`, and the reader requests the view again or reads the documents. A missing
-column file is not an error: its partition is read instead.
+Parquet file is not an error: its partition is read instead.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import TypeVar
 from worm.collections.documents import DocumentVersion
 from worm.collections.entries import Row
 from worm.errors import Corrupt
-from worm.tables.column_format import ColumnPart
 from worm.tables.columns import Columns, RowsById
 from worm.tables.manifest import Manifest
-from worm.tables.parts import FallbackPart, MergedPart, ParsedPart, Part, RawPart, is_available
+from worm.tables.parquet_part import ParquetPart
+from worm.tables.parts import MergedPart, ParsedPart, Part, RawPart, is_available
 from worm.tables.pieces import Pieces
 from worm.tables.root import Counted, Piece, Root, covering, cut
 from worm.tables.tree import ManifestTree
@@ -37,7 +37,7 @@ ASSUMED_COUNT = 1000
 
 class PartFiles:
     """The partitions of a partitioned table as parts, kept as long as a root names them. `damages`: what was wrong with
-    column files, by the names of their partitions."""
+    Parquet files, by the names of their partitions."""
 
     def __init__(self, tree: ManifestTree) -> None:
         self._tree = tree
@@ -70,21 +70,16 @@ class PartFiles:
         ]
 
     def _read(self, pieces: Sequence[Piece], fields: Sequence[str]) -> None:
-        """Reads the column files, or the partitions themselves if there is none or it is damaged."""
-        told = [piece for piece in pieces if piece.columns]
-        plain = [piece for piece in pieces if not piece.columns]
-        for piece, part in zip(told, self._tree.columns.get(told, fields), strict=True):
-            if isinstance(part, ColumnPart) and part.count == piece.count:
-                self._parts[piece.file] = FallbackPart(part, partial(self._instead, piece))
+        """Reads the Parquet files, or the partitions themselves if there is none or it is damaged."""
+        told = [piece for piece in pieces if piece.parquet]
+        plain = [piece for piece in pieces if not piece.parquet]
+        for piece, part in zip(told, self._tree.parquet.get(told, fields), strict=True):
+            if isinstance(part, ParquetPart) and part.count == piece.count:
+                self._parts[piece.file] = part
                 continue
             plain.append(piece)
             self.damages[piece.file] = part if isinstance(part, Corrupt) else Corrupt("has other rows", key=piece.file)
         self._parts |= zip((piece.file for piece in plain), self._plain(plain), strict=True)
-
-    def _instead(self, piece: Piece, damage: Corrupt) -> Part:
-        """The partition itself. Several threads may call this."""
-        self.damages[piece.file] = damage
-        return self._plain([piece])[0]
 
     def _plain(self, pieces: Sequence[Piece]) -> list[Part]:
         store, directory = self._tree.collection.store, self._tree.pieces.directory
@@ -175,7 +170,7 @@ class TableView:
 
     @property
     def damages(self) -> Mapping[str, Corrupt]:
-        """Column files that were missing or damaged, by the names of the partitions that were read instead."""
+        """Parquet files that were missing or damaged, by the names of the partitions that were read instead."""
         return self._files.damages
 
     # The rows

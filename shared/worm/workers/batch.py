@@ -34,7 +34,8 @@ class BatchOutcome:
     """The outcome of a batch. A message in neither dict is done.
 
     `attempts`: compare-and-swaps that were tried; more than one per file means that others wrote at the same time.
-    `conflicts`: by index, the unique values that several documents have. `age_seconds`: how long ago the oldest folded
+    `unpublished`: by model, why its Delta table has no new version. `conflicts`: by index, the
+    unique values that several documents have. `age_seconds`: how long ago the oldest folded
     change was uploaded. `facts`: what logs say about messages that failed or were rejected: the key, the model, the
     change set.
     """
@@ -45,6 +46,7 @@ class BatchOutcome:
     ignored: int = 0
     attempts: int = 0
     conflicts: dict[str, list[str]] = field(default_factory=dict)
+    unpublished: dict[str, Exception] = field(default_factory=dict)
     age_seconds: float | None = None
     facts: dict[str, dict[str, str]] = field(default_factory=dict)
 

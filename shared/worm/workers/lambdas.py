@@ -249,6 +249,8 @@ class Function(Reporting, Generic[WorkerT]):
             self.logger.warning(
                 "several documents have the same unique value", index=index, values=values[:VALUES_SHOWN]
             )
+        for model, error in outcome.unpublished.items():
+            self.log_failure("not published", error, {"model": model}, trace=True)
         self.logger.info(
             "batch",
             messages=len(messages),

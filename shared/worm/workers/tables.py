@@ -3,6 +3,9 @@
 A batch with many change sets suggests that more are waiting (a *rush*): then only small table bases are merged, so that
 the queue does not wait for merges. The rest is merged with the first small batch after the rush, or by the sweep.
 
+A table that is also a Delta table is published after its fold if the newest version is too old. If that fails, the
+fold is done all the same: the sweep publishes, and reports what is wrong.
+
 If too little time is left for a fold, no further change set is read: its messages fail and are delivered again.
 """
 
@@ -145,8 +148,18 @@ class Fold:
             outcome.recorded += len(fold.changes)
             age = (self._session.clock.now() - read.oldest[model]).total_seconds()
             outcome.age_seconds = max(outcome.age_seconds or 0.0, age)
+            if not read.in_rush and left() >= FOLD_SECONDS:
+                self._publish(model, outcome)
             conflicts = fold.table.conflicts()
             outcome.conflicts.update({f"{model}.{field}": values for field, values in conflicts.items()})
+
+    def _publish(self, model: str, outcome: BatchOutcome) -> None:
+        if self._session.schema.model(model).lake is None:
+            return
+        try:
+            self._session.lake(model).publish_due()
+        except Exception as error:  # noqa: BLE001 - logged; the messages are folded
+            outcome.unpublished[model] = error
 
     def _keys(self, messages: Sequence[Message], outcome: BatchOutcome) -> dict[str, set[str]]:
         """Change set keys and the messages that name them."""

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from functools import cached_property
+from typing import TypeAlias
 
 import pyarrow as pa
+import pyspark
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
@@ -39,7 +41,11 @@ from worm.errors import Invalid
 from worm.spark.source.schema import CORRUPT
 
 Convert = Callable[[JsonValue], object]
+Cells: TypeAlias = "Sequence[JsonValue | Missing] | pa.Array"
+"""The values of a column. An array has them as the frame shows them."""
 
+COUNTS_WITHOUT_COLUMNS = (4, 3)
+"""From this version, Spark counts the rows of batches without columns. Spark 4.0 says 0, others were not tested."""
 _INTEGERS: dict[type[DataType], int] = {LongType: 63, IntegerType: 31, ShortType: 15, ByteType: 7}
 
 
@@ -70,6 +76,8 @@ class Batches:
     """Makes record batches of one schema. Checks the schema's types when it is made."""
 
     def __init__(self, schema: StructType) -> None:
+        if not schema.fields and _spark_version() < COUNTS_WITHOUT_COLUMNS:
+            raise Invalid("this Spark counts no rows in a frame without columns", hint='use .schema("id string")')
         self._schema = schema
         self._converts = {field.name: _converter(field.dataType, field.name) for field in schema.fields}
 
@@ -95,9 +103,45 @@ class Batches:
             cells[CORRUPT] = reason
         return cells, reason
 
+    def fit_all(self, count: int, cells: Callable[[str], Cells]) -> tuple[pa.RecordBatch, dict[int, str]]:
+        """`fit` for many rows at once. `cells`: the values of a column. What is wrong with rows comes by position."""
+        columns, reasons = dict[str, Sequence[object] | pa.Array](), dict[int, str]()
+        for name, convert in self._converts.items():
+            columns[name] = () if name == CORRUPT else _converted(name, convert, cells(name), reasons)
+        if self.shows_corrupt:
+            columns[CORRUPT] = [reasons.get(at) for at in range(count)]
+        return self.made(count, columns), reasons
+
     def batch(self, rows: Sequence[Mapping[str, object]]) -> pa.RecordBatch:
-        arrays = [pa.array([row[field.name] for row in rows], type=field.type) for field in self._arrow]
+        return self.made(len(rows), {name: [row[name] for row in rows] for name in self._converts})
+
+    def made(self, count: int, columns: Mapping[str, Sequence[object] | pa.Array]) -> pa.RecordBatch:
+        if not columns:
+            return pa.RecordBatch.from_struct_array(pa.StructArray.from_buffers(pa.struct([]), count, [None]))
+        arrays = [_array_of(columns[field.name], field.type) for field in self._arrow]
         return pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
+
+
+def _array_of(values: Sequence[object] | pa.Array, kind: pa.DataType) -> pa.Array:
+    return values.cast(kind) if isinstance(values, pa.Array) else pa.array(values, type=kind)
+
+
+def _spark_version() -> tuple[int, ...]:
+    return tuple(map(int, pyspark.__version__.split(".")[:2]))
+
+
+def _converted(name: str, convert: Convert, cells: Cells, reasons: dict[int, str]) -> Sequence[object] | pa.Array:
+    """Adds the reasons of rows that have none yet."""
+    if isinstance(cells, pa.Array):
+        return cells
+    made: list[object] = []
+    for at, value in enumerate(cells):
+        try:
+            made.append(None if value is None or isinstance(value, Missing) else convert(value))
+        except Unfit as mistake:
+            made.append(mistake.kept)
+            reasons.setdefault(at, f"{name}: {mistake}")
+    return made
 
 
 def _inner(values: Mapping[str, JsonValue], name: str) -> JsonValue:

@@ -16,8 +16,10 @@ from worm.clock import SystemClock
 from worm.errors import Invalid
 from worm.spark.cluster import JobSpec, job_spec
 from worm.spark.source.options import ReadOptions, Target, WriteOptions
-from worm.spark.source.reader import PushingReader, Reading, WormReader
+from worm.spark.source.reader import PushingReader, WormReader
+from worm.spark.source.rows import Reading
 from worm.spark.source.schema import check_names, schema_of
+from worm.spark.source.table import table_schema
 from worm.spark.source.writer import WormWriter, Writing
 
 if TYPE_CHECKING:
@@ -34,7 +36,8 @@ class WormDataSource(DataSource):
     def schema(self) -> StructType:
         options = ReadOptions.of(self.options)
         definition = _spec(options.target).collection().definition
-        schema = schema_of(definition, options.kind)
+        is_table = options.read_from == "table"
+        schema = table_schema(definition) if is_table else schema_of(definition, options.kind)
         check_names(definition, schema)
         return schema
 

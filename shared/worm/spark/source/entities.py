@@ -47,7 +47,7 @@ Source = Callable[[Collection, IdRange], Iterator[list[Found]]]
 def documents(collection: Collection, within: IdRange) -> Iterator[list[Found]]:
     """The current documents."""
     for ids in chunked(collection.current_ids(within), CHUNK):
-        yield list(_documents(collection, ids))
+        yield list(documents_of(collection, ids))
 
 
 def documents_at(at: At) -> Source:
@@ -102,7 +102,8 @@ def trash(now: datetime) -> Source:
 # Documents
 
 
-def _documents(collection: Collection, ids: Sequence[str]) -> Iterator[Found]:
+def documents_of(collection: Collection, ids: Sequence[str]) -> Iterator[Found]:
+    """The current documents of these ids, as far as there are any."""
     reads = [Read(collection.documents.key(one)) for one in ids]
     answers = collection.store.get_many(reads, max_bytes=collection.max_bytes)
     for entity_id, answer in zip(ids, answers, strict=True):

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal, TypeVar, cast, get_args
 
 from worm.clock import iso_seconds
 from worm.codec.strict_json import JsonValue, loads
@@ -19,13 +19,17 @@ from worm.session import Maintenance
 
 Kind = Literal["documents", "history", "trash"]
 Mode = Literal["PERMISSIVE", "DROPMALFORMED", "FAILFAST"]
+From = Literal["auto", "table", "documents"]
 
 TARGET = ("url", "path", "endpoint_url", "model")
-READING = (*TARGET, "filter", "at", "history", "trash", "partitions", "mode", "pushdown")
+READING = (*TARGET, "filter", "at", "history", "trash", "partitions", "mode", "pushdown", "from")
 WRITING = (*TARGET, "actor", "maintenance", "replace", "batch")
 PARTITIONS = 16
 BATCH = 500
-_MODES = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
+
+T = TypeVar("T", bound=str)
+_MODES: tuple[Mode, ...] = get_args(Mode)
+_FROM: tuple[From, ...] = get_args(From)
 _SEQ = re.compile(r"[1-9][0-9]{0,18}")
 
 
@@ -66,6 +70,7 @@ class ReadOptions:
     partitions: int = PARTITIONS
     mode: Mode = "PERMISSIVE"
     pushdown: bool = False
+    read_from: From = "auto"
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -74,14 +79,18 @@ class ReadOptions:
         is_history, is_trash = _flag(options, "history"), _flag(options, "trash")
         if is_trash and (is_history or at):
             raise Invalid("trash cannot be combined with history or at", hint="the history also has deleted documents")
+        read_from = _one_of(_FROM, "from", (options.get("from") or _FROM[0]).lower())
+        if read_from == "table" and (is_history or is_trash or at):
+            raise Invalid("a table has no history and no trash", path="from", hint="leave the option from out")
         return cls(
             target,
             "history" if is_history else "trash" if is_trash else "documents",
             None if not at else _at(at),
             _filter(options.get("filter")),
             _count(options, "partitions", PARTITIONS),
-            _mode(options.get("mode")),
+            _one_of(_MODES, "mode", (options.get("mode") or _MODES[0]).upper()),
             _flag(options, "pushdown"),
+            read_from,
         )
 
 
@@ -163,8 +172,8 @@ def _count(options: Mapping[str, str], name: str, default: int) -> int:
     return int(text)
 
 
-def _mode(text: str | None) -> Mode:
-    chosen = (text or "PERMISSIVE").upper()
-    if chosen not in _MODES:
-        raise Invalid(f"must be one of {', '.join(_MODES)}, not {text!r}", path="mode")
-    return cast(Mode, chosen)
+def _one_of(known: Sequence[T], name: str, chosen: str) -> T:
+    found = next((one for one in known if one == chosen), None)
+    if found is None:
+        raise Invalid(f"must be one of {', '.join(known)}, not {chosen!r}", path=name)
+    return found

@@ -1,0 +1,98 @@
+"""What other engines are told about a Delta table: one statement or line of code for each.
+
+It is a separate module because it only formats text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, TypeAlias, get_args
+
+from worm.errors import Invalid, shown
+from worm.lake.publish import Lake
+from worm.tables.parquet import ETAG, ID, REST, SEQ, Kind
+
+Engine: TypeAlias = Literal["athena", "glue", "duckdb", "spark", "trino"]
+ENGINES: tuple[Engine, ...] = get_args(Engine)
+
+
+def ddl(lake: Lake, engine: str) -> str:
+    """The statement for the engine; for Glue, the input of `aws glue create-table`."""
+    written = _WRITERS.get(engine)
+    if written is None:
+        raise Invalid(f"engine {shown(engine)} is unknown, choose one of {', '.join(ENGINES)}")
+    return written(lake.table.collection.name, lake.location, lake)
+
+
+def _athena(name: str, location: str, lake: Lake) -> str:
+    head = f"CREATE EXTERNAL TABLE {_quoted(name.lower(), '`')}"
+    return f"{head}\nLOCATION '{location}/'\nTBLPROPERTIES ('table_type' = 'DELTA');"
+
+
+def _spark(name: str, location: str, lake: Lake) -> str:
+    return f"CREATE TABLE {_quoted(name, '`')} USING DELTA LOCATION '{location}';"
+
+
+def _duckdb(name: str, location: str, lake: Lake) -> str:
+    return (
+        f"INSTALL delta; LOAD delta;\nCREATE VIEW {_quoted(name, chr(34))} AS SELECT * FROM delta_scan('{location}');"
+    )
+
+
+def _trino(name: str, location: str, lake: Lake) -> str:
+    call = f"schema_name => 'default', table_name => '{name.lower()}', table_location => '{location}'"
+    return f"CALL delta.system.register_table({call});"
+
+
+def _glue(name: str, location: str, lake: Lake) -> str:
+    from worm.codec.strict_json import JsonValue, dumps_document
+
+    columns: list[JsonValue] = [{"Name": one, "Type": _hive(kind)} for one, kind in _columns(lake)]
+    return (
+        dumps_document(
+            {
+                "Name": name.lower(),
+                "TableType": "EXTERNAL_TABLE",
+                "Parameters": {"spark.sql.sources.provider": "delta", "table_type": "delta", "EXTERNAL": "TRUE"},
+                "StorageDescriptor": {
+                    "Columns": columns,
+                    "Location": f"{location}/",
+                    "InputFormat": "org.apache.hadoop.mapred.SequenceFileInputFormat",
+                    "OutputFormat": "org.apache.hadoop.hive.ql.io.HiveSequenceFileOutputFormat",
+                    "SerdeInfo": {
+                        "SerializationLibrary": "org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe",
+                        "Parameters": {"path": f"{location}/", "serialization.format": "1"},
+                    },
+                },
+            }
+        )
+        .decode()
+        .rstrip()
+    )
+
+
+def _columns(lake: Lake) -> list[tuple[str, Kind]]:
+    declared = [(column.name, column.kind) for column in lake.columns]
+    text = Kind("string")
+    return [(ID, text), *declared, (SEQ, Kind("long")), (ETAG, text), (REST, text)]
+
+
+def _hive(kind: Kind) -> str:
+    if kind.items is not None:
+        return f"array<{_hive(kind.items)}>"
+    if kind.members:
+        return f"struct<{','.join(f'{name}:{_hive(one)}' for name, one in kind.members)}>"
+    return {"long": "bigint", "json": "string"}.get(kind.type, kind.type)
+
+
+def _quoted(name: str, mark: str) -> str:
+    return f"{mark}{name}{mark}"
+
+
+_WRITERS: dict[str, Callable[[str, str, Lake], str]] = {
+    "athena": _athena,
+    "glue": _glue,
+    "duckdb": _duckdb,
+    "spark": _spark,
+    "trino": _trino,
+}
