@@ -561,7 +561,7 @@ class AsyncModel(Generic[D]):
         return await self._pool.run(self._model.publish)
 
     async def get_lake_status(self) -> LakeStatus:
-        """Where is the Delta table, which version is the newest, and is it up to date? It lists the files to find out."""
+        """Where the Delta table is, its newest version, and whether it is up to date. It lists the files."""
         return await self._pool.run(self._model.get_lake_status)
 
     async def vacuum(self, *, retention_days: int = RETENTION_DAYS, dry_run: bool = False) -> list[str]:

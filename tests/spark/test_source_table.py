@@ -122,9 +122,13 @@ def test_values_that_do_not_fit_are_treated_alike(room: SourceRoom, mode: str) -
 def test_tasks_read_deltas_that_are_too_large_for_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     room = filled("spread")
     monkeypatch.setattr(table, "DELTA_BYTES_MAX", 0)
-    tasks = room.reader(read_from="table").partitions()
+    reader, root = room.reader(IDS, read_from="table", partitions="2"), root_of(room)
+    tasks = reader.partitions()
+    with room.spec.store().requests.measure() as requests:
+        counts = [sum(batch.num_rows for batch in reader.read(one)) for one in tasks]
 
-    assert all(isinstance(one, TablePartition) and one.share.deltas for one in tasks)
+    assert len(counts) == 2
+    assert requests["GET"] == len(root.partitions) + 2 * len(root.deltas), "each task reads them once"
     assert by_id(room.rows(read_from="table")) == by_id(room.rows())
 
 

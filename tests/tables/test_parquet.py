@@ -174,15 +174,15 @@ def test_other_readers_see_typed_values_and_everything_else_as_json() -> None:
         LakeColumn("o", "o", STRUCT),
     ]
     good: Row = {"s": "x", "i": 7, "d": 1, "b": True, "t": "2026-01-31", "j": [1], "l": ["a"], "o": {"a": 1, "c": "x"}}
-    odd: Row = {**{name: {"odd": True} for name in good}, "i": 2**63, "extra": 1, "s": None}
+    odd: Row = {**{name: {"odd": True} for name in good}, "i": 2**63, "extra": 1, "s": None, "j": None}
     found = others_read(Manifest("M", {"good": good, "odd": odd}, {"good": 5}, etags={"odd": "e"}), columns)
     assert [found[name][0] for name in ("id", "s", "i", "d", "b", "j")] == ["good", "x", 7, 1.0, True, "[1]"]
     assert found["l"][0] == ["a"]
     assert found["t"][0].isoformat() == "2026-01-31T00:00:00+00:00"
     assert found["o"] == [{"a": 1, "b": None, "c": '"x"'}, {"a": None, "b": None, "c": None}]
     assert (found["_seq"], found["_etag"]) == ([5, None], [None, "e"])
-    assert [found[name][1] for name in ("s", "i", "d", "b", "t", "l")] == [None] * 6
-    rest = {name: odd[name] for name in ("b", "d", "extra", "i", "s", "t")}
+    assert [found[name][1] for name in ("s", "i", "d", "b", "t", "l", "j")] == [None] * 7
+    rest = {name: odd[name] for name in ("b", "d", "extra", "i", "j", "s", "t")}
     assert (found["_rest"][0], found["_rest"][1]) == (None, dumps(rest).decode())
 
 

@@ -107,7 +107,7 @@ class Tabling(Access[D]):
 
         Examples:
             >>> customers.publish()
-            Publication(version=0, revision=2, added=1, removed=0)
+            Publication(version=1, revision=2, added=1, removed=1)
             >>> customers.publish().added
             0
         """
@@ -116,11 +116,11 @@ class Tabling(Access[D]):
             return self._session.lake(self.name).publish()
 
     def get_lake_status(self) -> LakeStatus:
-        """Where is the Delta table, which version is the newest, and is it up to date? It lists the files to find out.
+        """Where the Delta table is, its newest version, and whether it is up to date. It lists the files.
 
         Examples:
             >>> customers.publish().version, customers.get_lake_status().behind_seconds
-            (0, 0)
+            (1, 0)
         """
         self._backlog.fold()
         with self._tables:

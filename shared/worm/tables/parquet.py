@@ -162,13 +162,15 @@ class _Draft:
 
     def _add(self, column: LakeColumn, cells: Cells) -> None:
         kind, name = column.kind, column.name
-        if kind.type == "json" or kind.is_nested:
+        if kind.is_nested:
             texts = [None if isinstance(cell, Missing) else dumps(cell).decode() for cell in cells]
-            self.arrays[EXACT + name if kind.is_nested else name] = array_of(texts, Kind("string"))
-            if kind.is_nested:
-                self.arrays[name] = _nested(cells, kind)
+            self.arrays[EXACT + name] = array_of(texts, Kind("string"))
+            self.arrays[name] = _nested(cells, kind)
             return
         values = self._plain(column, cells)
+        if kind.type == "json":
+            self.arrays[name] = array_of(list(map(_text, values)), Kind("string"))
+            return
         if kind.type == "timestamp":
             self._add_times(name, cast("list[str | None]", values))
             return
@@ -239,6 +241,7 @@ _FITTING: dict[Type, _Fitting] = {
     "string": _Fitting(frozenset({str})),
     "timestamp": _Fitting(frozenset({str})),
     "boolean": _Fitting(frozenset({bool})),
+    "json": _Fitting(frozenset({str, int, float, bool, list, dict})),
     "long": _Fitting(frozenset({int}), lambda one: type(one) is not int or _LONG_MIN <= one <= _LONG_MAX),
     "double": _Fitting(frozenset({int, float}), lambda one: type(one) is not int or abs(one) <= _WHOLE_MAX),
 }
