@@ -98,7 +98,7 @@ def page_at_an_lsn() -> set[str]:
     ("walk", "modules_max"),
     [
         (upload_to_entry, 27),
-        (change_set_to_manifest, 26),
+        (change_set_to_manifest, 27),
         (filtered_find_all, 23),
         (space_commit, 23),
         (page_at_an_lsn, 13),

@@ -229,7 +229,7 @@ def test_a_column_of_one_kind_is_typed_across_parts_and_others_are_not() -> None
         return None if typed is None else typed.kind
 
     assert (kind(1, 2), kind(1.5, 2.0), kind("a", "b"), kind(True, False)) == ("int", "float", "text", "bool")
-    assert (kind(1.5, 2, 2.5, 3.5), kind(2.0, 2.5, 2, 2.5)) == ("number", None)
+    assert (kind(1.5, 2, 2.5, 3.5), kind(2.0, 2.5, 0.5, 1.5), kind(2.0, 2.5, 2, 2.5)) == ("number", "float", None)
     assert (kind(1, "a"), kind(1, None), kind(1, [1]), kind(True, 1), kind(2**63, 1)) == (None,) * 5
 
 

@@ -327,13 +327,13 @@ def test_variables_of_the_program_are_no_tables(db: worm.Worm) -> None:
 def test_a_statement_that_takes_too_long_is_interrupted(db: worm.Worm) -> None:
     endless = "select count(*) from range(100000000) a, range(100000000) b where a.range * b.range % 7 = 3"
     error = refused(db, endless, timeout=0.2)
-    assert str(error) == "statement: the statement took longer than 0.2 seconds (ask for less, or raise timeout)"
+    assert str(error) == "statement: the statement took longer than 0.2 s (ask for less, or raise timeout)"
     assert [one.name for one in threading.enumerate() if one.name == "worm-sql"] == []
 
 
 def test_a_parameter_does_not_escape_the_time_limit(db: worm.Worm) -> None:
     endless = "select count(*) from range(100000000) a, range(?) b where a.range * b.range % 7 = 3"
-    assert "longer than 0.2 seconds" in str(refused(db, endless, [100000000], timeout=0.2))
+    assert "longer than 0.2 s" in str(refused(db, endless, [100000000], timeout=0.2))
 
 
 def test_a_statement_that_needs_too_much_memory_is_refused(db: worm.Worm, tmp_path: Path) -> None:
@@ -353,7 +353,7 @@ def test_an_answer_with_too_many_rows_is_refused(db: worm.Worm) -> None:
 
 def test_the_limits_are_those_of_the_page() -> None:
     given = {name: one.default for name, one in inspect.signature(worm.Worm.sql).parameters.items()}
-    assert {name: given[name] for name in sql.SqlLimits.__slots__} == {
+    assert {name: given[name] for name in ("memory_limit", "timeout", "max_rows")} == {
         "memory_limit": sql.MEMORY_LIMIT,
         "timeout": sql.TIMEOUT_SECONDS,
         "max_rows": sql.ROWS_MAX,
@@ -363,6 +363,13 @@ def test_the_limits_are_those_of_the_page() -> None:
 def test_an_error_in_the_last_row_is_an_error_of_ours(db: worm.Worm) -> None:
     late = "select if(range = 999999, 'x', '1')::int from range(1000000)"
     assert "Could not convert string 'x' to INT32" in str(refused(db, late))
+
+
+def test_an_integer_is_exact_or_an_error(db: worm.Worm) -> None:
+    largest = 10**38 - 1
+    assert list(db.sql(f"select {largest}::hugeint as n, [1::hugeint] as l")) == [{"n": largest, "l": [Decimal(1)]}]
+    for statement in (f"select {10**38}::hugeint", f"select [{10**38}::uhugeint]"):
+        assert "Could not cast" in str(refused(db, statement))
 
 
 # Errors

@@ -35,6 +35,7 @@ TABLE: dict[str, object] = {
     "softDelete": True,
     "manifest": {"enabled": True, "partitionThreshold": 2, "maxPartitions": 2},
     "indexes": {"byStatus": {"field": "status"}, "byName": {"field": "name", "unique": True}},
+    "lake": {"every": "1s"},
 }
 COLLECTION = schema_of(storage=None, **TABLE)
 

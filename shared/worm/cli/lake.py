@@ -58,8 +58,9 @@ def status(session: Session, model: ModelName, format: State = ReportFormat.tabl
         echo(f"Location:  {printable(found.location)}")
         echo(f"Version:   {version}")
         if found.version is not None:
+            behind = "no" if found.behind_seconds == 0 else f"at most {found.behind_seconds:,} s"
             echo(f"Published: {found.published}")
-            echo(f"Behind:    {'no' if not found.behind_seconds else f'at most {found.behind_seconds:,} s'}")
+            echo(f"Behind:    {behind}")
             echo(f"Files:     {found.files:,} ({size(found.size_bytes)})")
         for file in found.missing:
             echo(f"missing    {printable(file)}: run `worm lake publish {model}`")

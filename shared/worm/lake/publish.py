@@ -48,7 +48,7 @@ class Publication:
 
     Examples:
         >>> customers.publish().version
-        0
+        1
     """
 
     version: int
@@ -58,7 +58,7 @@ class Publication:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class LakeFile:
     """A file that the next version must name. `partition`: the name that a partition with this content would have, or
     stands for it. `make` returns the content, and by how much it raises the revision of the base."""
 
@@ -93,8 +93,8 @@ class Comparison:
 
     tip: Tip
     root: Root[Manifest]
-    wanted: Sequence[Wanted]
-    todo: Sequence[Wanted]
+    wanted: Sequence[LakeFile]
+    todo: Sequence[LakeFile]
     missing: frozenset[str]
     schema: str
 
@@ -191,11 +191,11 @@ class Lake:
             assert root is not None
         return root
 
-    def _wanted(self, root: Root[Manifest]) -> Iterator[Wanted]:
+    def _wanted(self, root: Root[Manifest]) -> Iterator[LakeFile]:
         if root.whole is not None:
             whole = root.whole.part(root.whole.ids())
             name = f"partition-0-{_hash(whole.encode())}.json"
-            yield Wanted(self.files.file(name), name, lambda: (whole, 0))
+            yield LakeFile(self.files.file(name), name, lambda: (whole, 0))
             return
         tree = self.table.manifest
         partitions, delta = tree.partitions(root), tree.delta(root)
@@ -203,10 +203,10 @@ class Lake:
         for piece, ids in zip(partitions, slices, strict=True):
             yield self._own(root, piece) if not ids else self._merged(root, piece, delta.part(ids))
 
-    def _own(self, root: Root[Manifest], piece: Piece) -> Wanted:
-        return Wanted(self.files.file(piece.file), piece.file, lambda: (self._partition(piece), 0), piece)
+    def _own(self, root: Root[Manifest], piece: Piece) -> LakeFile:
+        return LakeFile(self.files.file(piece.file), piece.file, lambda: (self._partition(piece), 0), piece)
 
-    def _merged(self, root: Root[Manifest], piece: Piece, news: Manifest) -> Wanted:
+    def _merged(self, root: Root[Manifest], piece: Piece, news: Manifest) -> LakeFile:
         stem, _, of = piece.file.removesuffix(".json").rpartition("-")
         name = f"{stem}-{_hash(of.encode() + news.encode())}.json"
 
@@ -217,7 +217,7 @@ class Lake:
             gain = layout.joined([merged]).revision - layout.joined([base]).revision
             return merged, gain if layout.keeps_seqs else 0
 
-        return Wanted(self.files.file(name), name, make)
+        return LakeFile(self.files.file(name), name, make)
 
     def _partition(self, piece: Piece) -> Manifest:
         """Not kept in memory, unless the table has it there anyway."""
@@ -307,7 +307,7 @@ class Lake:
             "createdTime": tip.created,
         }
 
-    def _ensured(self, wanted: Wanted, seen: Comparison) -> _Stored:
+    def _ensured(self, wanted: LakeFile, seen: Comparison) -> _Stored:
         """The file, written unless it is there already."""
         key = self.directory + wanted.file
         if wanted.piece is not None and wanted.piece.parquet and wanted.file not in seen.missing:
@@ -321,7 +321,7 @@ class Lake:
         stats = ParquetPart(body, key, _of(wanted.partition), self.columns).stats
         return _Stored(wanted.file, len(body), stats, None if wanted.piece is not None else gain)
 
-    def _intact(self, body: bytes, wanted: Wanted) -> ParquetPart | None:
+    def _intact(self, body: bytes, wanted: LakeFile) -> ParquetPart | None:
         try:
             return ParquetPart(body, self.directory + wanted.file, _of(wanted.partition), self.columns)
         except Corrupt:  # written again, from the partition

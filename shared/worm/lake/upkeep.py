@@ -53,7 +53,7 @@ def lake_status(lake: Lake) -> LakeStatus:
     if tip.version < 0:
         return LakeStatus(lake.location, None, None, None, 0, 0, None, ())
     published = datetime.fromtimestamp(tip.published / 1000, now.tzinfo)
-    behind = 0 if found.is_published else max(0, round((now - published).total_seconds()))
+    behind = 0 if found.is_published else max(1, round((now - published).total_seconds()))
     return LakeStatus(
         location=lake.location,
         version=tip.version,

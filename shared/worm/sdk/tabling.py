@@ -107,7 +107,7 @@ class Tabling(Access[D]):
 
         Examples:
             >>> customers.publish()
-            Publication(version=0, revision=2, added=1, removed=0)
+            Publication(version=1, revision=2, added=1, removed=1)
             >>> customers.publish().added
             0
         """
@@ -120,7 +120,7 @@ class Tabling(Access[D]):
 
         Examples:
             >>> customers.publish().version, customers.get_lake_status().behind_seconds
-            (0, 0)
+            (1, 0)
         """
         self._backlog.fold()
         with self._tables:

@@ -156,7 +156,8 @@ class ParquetPart:
     def typed(self, field: str) -> Typed | None:
         """The cells as arrays, unless some of them are elsewhere too: in the rest, or in the object of a path."""
         if field not in self._typed:
-            is_plain = has_arrays() and "." not in field and field not in self.inexact
+            apart = self.inexact.union(self._columns if "." in field else ())
+            is_plain = has_arrays() and field not in self.inexact and field.partition(".")[0] not in apart - {field}
             self._typed[field] = self._as_arrays(field) if is_plain else None
         return self._typed[field]
 
@@ -179,7 +180,7 @@ class ParquetPart:
         return Typed(kind, array_of(written(self.array(name), form), Kind("string")))
 
     def prepare(self, fields: Iterable[str]) -> None:
-        """Decode the cells of these fields."""
+        """Decode the cells of these fields, unless arrays have them."""
         for field in fields:
             if self.typed(field) is None:
                 self.cells(field)

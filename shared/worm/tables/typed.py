@@ -91,14 +91,13 @@ class Typed:
 
     @staticmethod
     def joined(parts: Sequence[Typed]) -> Typed | None:
-        """One after the other; None if their kinds differ. Numbers with and without fractions are joined if none of
-        the floats is whole."""
+        """One after the other; None if their kinds differ. `float` and `number` only differ in whole values."""
+        if len(parts) == 1:
+            return parts[0]
         kinds = {part.kind for part in parts}
-        if kinds == {"float", "number"} and not any(part.kind == "float" and part._has_whole for part in parts):
-            return Typed("number", ChunkedArray([part.array for part in parts]))
-        if len(kinds) != 1:
-            return None
-        return parts[0] if len(parts) == 1 else Typed(parts[0].kind, ChunkedArray([part.array for part in parts]))
+        if kinds == {"float", "number"}:
+            kinds = {part.kind for part in parts if part._has_whole} or {"float"}
+        return Typed(kinds.pop(), ChunkedArray([part.array for part in parts])) if len(kinds) == 1 else None
 
     def merged(self, newer: Sequence[object], order: Sequence[int]) -> Typed | None:
         """These cells and newer ones after them, in another order; None if the newer ones do not fit."""
