@@ -20,10 +20,12 @@ from worm.codec.strict_json import JsonValue, dumps
 from worm.collections.entries import Row
 from worm.errors import Invalid
 from worm.query.aggregate import Aggregate, Computed, Distinct
-from worm.query.filters import Filter
+from worm.query.filters import Condition, Filter, condition
 from worm.query.query import Query
 from worm.tables.columns import Columns
 from worm.tables.manifest import Manifest
+from worm.tables.parquet import Kind, LakeColumn, encode_parquet
+from worm.tables.parquet_part import ParquetPart
 from worm.tables.parts import MergedPart, ParsedPart
 
 EDGES = (0, 1, -1, 2**53 - 1, 2**53, 2**53 + 1, -(2**53) - 1, 2**62, 2**63 - 1, -(2**63), 2**64 - 1)
@@ -236,11 +238,34 @@ def test_a_large_sum_of_integers_is_an_integer_beside_fractions() -> None:
     assert repr(aggregate.run_columns(typed_columns([*rows, {"id": "x", "n": 0.5}]))) == "{'sum': 10000000000000000}"
 
 
-def test_groups_by_many_fields_with_many_values_are_the_same() -> None:
-    names = [f"f{number}" for number in range(6)]
-    rows: list[Row] = [{"id": f"{at:05}", **dict.fromkeys(names, f"{at % 4000}")} for at in range(5000)]
-    aggregate = Aggregate.of(count=True, group_by=names)
+def test_groups_by_many_fields_are_the_same() -> None:
+    """The numbers of their groups do not fit into 64 bits."""
+    names = [f"f{number}" for number in range(17)]
+    rows: list[Row] = [
+        {"id": f"{at:03}", **dict.fromkeys(names, at // 15 % 15), "f0": at % 15, "n": 1} for at in range(400)
+    ]
+    aggregate = Aggregate.of(sum="n", group_by=names)
     assert aggregate.run_columns(typed_columns(rows)) == aggregate.run_columns(cells_of(rows))
+
+
+def test_a_part_without_rows_changes_nothing() -> None:
+    part = TypedPart(["a"], [{"n": 1}])
+    assert Columns([part, ParsedPart([], [])]).column("n").typed is not None
+
+
+def test_a_path_is_typed_only_if_no_object_may_have_its_values() -> None:
+    def typed(rows: dict[str, Row], *fields: str) -> bool:
+        columns = [LakeColumn(one.replace(".", "_"), one, Kind("json" if one == "a" else "long")) for one in fields]
+        part = ParquetPart(encode_parquet(Manifest("M", rows), columns, "x"), "key", "x", columns)
+        cells, plain = Columns([part]).column("a.b"), Columns.of(list(rows), list(rows.values())).column("a.b")
+        assert list(map(Condition.holds, [condition("$eq", 1)] * 2, cells.cells)) == [
+            condition("$eq", 1).holds(cell) for cell in plain.cells
+        ]
+        return cells.typed is not None
+
+    assert typed({"x": {"a.b": 1}, "y": {"a.b": 2}}, "a.b")
+    assert not typed({"x": {"a": [{"b": 1}]}, "y": {"a.b": 2}}, "a", "a.b")
+    assert not typed({"x": {"a": [{"b": 1}]}, "y": {"a.b": 2}}, "a.b")
 
 
 def test_the_first_texts_are_found_whatever_their_lengths() -> None:
