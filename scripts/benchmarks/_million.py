@@ -131,6 +131,7 @@ def _peak(bucket: str, prefix: str, endpoint_url: str) -> int:
     """The bytes that a scan takes at most, beyond what the process had before."""
     store = S3Store(bucket, prefix, endpoint_url=endpoint_url)
     store.get("nothing")
+
     import worm.tables.parquet_part
     import worm.tables.typed  # noqa: F401
 
