@@ -34,6 +34,7 @@ from worm.maintenance.purge import Purge
 from worm.maintenance.why import explain_key
 from worm.schema import load_schema
 
+pytestmark = pytest.mark.usefixtures("_deltas_stay")
 WRITES_MAX = 40
 DAY = 86_400
 
@@ -64,6 +65,10 @@ def busy() -> DataPath:
     path.put("c012", {"name": "newer"})
     path.remove("c005")
     path.settle()
+    root = path.table.manifest.root()
+    assert root is not None
+    assert len(root.partitions) == 3
+    assert root.deltas
     return path
 
 

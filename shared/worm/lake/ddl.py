@@ -21,7 +21,7 @@ def ddl(lake: Lake, engine: str) -> str:
     written = _WRITERS.get(engine)
     if written is None:
         raise Invalid(f"engine {shown(engine)} is unknown, choose one of {', '.join(ENGINES)}")
-    return written(lake.table.collection.name, lake.location, lake)
+    return written(lake.table.collection.name, lake.location.replace("'", "''"), lake)
 
 
 def _athena(name: str, location: str, lake: Lake) -> str:
