@@ -54,7 +54,7 @@ def test_a_page_ends_after_the_limit_of_rows_and_of_bytes(shop: Shop, monkeypatc
     assert told(limit=149) == (149, True)
     assert told(limit=150) == (150, False)
     monkeypatch.setattr(sql, "PAGE_BYTES_MAX", 50)
-    assert told(limit=150) == (3, True)
+    assert told(limit=150) == (4, True)
     monkeypatch.setattr(sql, "PAGE_BYTES_MAX", 1)
     assert told() == (1, True)
     assert asked(shop, "select 1", limit=1001).slug == "invalid"

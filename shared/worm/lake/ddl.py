@@ -1,4 +1,4 @@
-"""What other engines are told about a Delta table: one statement or line of code for each.
+"""One statement or line of code for each engine that reads a Delta table.
 
 It is a separate module because it only formats text.
 """
