@@ -6,7 +6,7 @@ import json
 import zlib
 from collections.abc import Mapping, Sequence
 from io import BytesIO
-from typing import Any
+from typing import Any, cast
 
 import pyarrow.parquet as pq
 import pytest
@@ -27,6 +27,7 @@ from worm.tables.parquet import CRC_MARK, NO_CRC, Kind, LakeColumn, Type, encode
 from worm.tables.parquet_part import ParquetPart
 
 OF = "2a8ca9e1d8387ac9"
+LAST = "\U0010ffff"
 ROWS: dict[str, Row] = {
     f"r{at:03d}": {"n": at, "name": f"Name {at}", **({"none": None, "tags": [at]} if at % 3 else {})}
     for at in range(300)
@@ -184,7 +185,7 @@ def test_other_readers_see_typed_values_and_everything_else_as_json() -> None:
     assert found["o"] == [{"a": 1, "b": None, "c": '"x"'}, {"a": None, "b": None, "c": None}]
     assert (found["_seq"], found["_etag"]) == ([5, None], [None, "e"])
     assert [found[name][1] for name in ("s", "i", "d", "b", "t", "l", "j")] == [None] * 7
-    rest = {name: odd[name] for name in ("b", "d", "extra", "i", "j", "s", "t")}
+    rest = {name: odd[name] for name in ("b", "d", "extra", "i", "j", "l", "o", "s", "t")}
     assert (found["_rest"][0], found["_rest"][1]) == (None, dumps(rest).decode())
 
 
@@ -195,7 +196,35 @@ def test_a_time_that_no_calendar_has_in_utc_is_exact_for_us_and_empty_for_others
     found, others = opened(part, columns), others_read(part, columns)
     assert (found.cells("t"), found.cells("l")[0]) == ([odd, "2026-01-31"], [odd, "2026-01-31"])
     assert (others["t"][0], others["l"][0][0]) == (None, None)
-    assert found.stats["minValues"] == {"id": "a", "t": "2026-01-31T00:00:00.000Z"}
+    assert json.loads(others["_rest"][0]) == {"t": odd, "l": [odd, "2026-01-31"]}
+    assert cast("dict[str, object]", found.stats["minValues"])["t"] == "2026-01-31T00:00:00.000Z"
+
+
+@pytest.mark.parametrize("text", ["2026-01-31T12:00Z", "2026-01-31T12:00", "2026-01-31T14:00+02:00"])
+def test_a_time_without_seconds_is_a_time_for_others(text: str) -> None:
+    part = rows_of([text, "2026-01-31T12:00:00Z"])
+    others = others_read(part, columns_of(v="timestamp"))
+    assert [one.isoformat() for one in others["v"]] == ["2026-01-31T12:00:00+00:00"] * 2
+    assert others["_rest"] == [None, None]
+    assert opened(part, columns_of(v="timestamp")).cells("v") == [text, "2026-01-31T12:00:00Z"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "is_held"),
+    [
+        (Kind("array", items=Kind("long")), [1, None], True),
+        (Kind("array", items=Kind("long")), [1, 2**63], False),
+        (Kind("array", items=Kind("timestamp")), ["2026-01-31T12:00"], True),
+        (Kind("array", items=Kind("timestamp")), ["soon"], False),
+        (STRUCT, {"a": 1, "b": None, "c": {"any": [1]}}, True),
+        (STRUCT, {"a": 1, "undeclared": 1}, False),
+        (STRUCT, {"b": [1]}, False),
+        (STRUCT, None, False),
+    ],
+)
+def test_what_a_nested_column_does_not_hold_is_in_the_rest(kind: Kind, value: JsonValue, is_held: bool) -> None:
+    others = others_read(rows_of([value]), [LakeColumn("v", "v", kind)])
+    assert others["_rest"] == [None if is_held else dumps({"v": value}).decode()]
 
 
 def test_statistics_are_those_of_the_columns() -> None:
@@ -205,12 +234,37 @@ def test_statistics_are_those_of_the_columns() -> None:
         "a": {"s": "a", "n": -1, "t": "2026-01-31", "b": True},
         "c": {"n": "odd"},
     }
+    rest, longest = {"_rest": '{"n":"odd"}'}, "y" * 32 + LAST
     assert opened(Manifest("M", rows), columns).stats == {
         "numRecords": 3,
-        "minValues": {"id": "a", "s": "a", "n": -1, "t": "2026-01-31T00:00:00.000Z"},
-        "maxValues": {"id": "c", "s": "x", "n": 2.5, "t": "2026-01-31T12:00:00.124Z"},
-        "nullCount": {"id": 0, "s": 1, "n": 1, "t": 1, "long": 2},
+        "minValues": {
+            "id": "a",
+            "s": "a",
+            "n": -1,
+            "t": "2026-01-31T00:00:00.000Z",
+            "b": True,
+            "long": "y" * 32,
+            **rest,
+        },
+        "maxValues": {
+            "id": "c",
+            "s": "x",
+            "n": 2.5,
+            "t": "2026-01-31T12:00:00.124Z",
+            "b": True,
+            "long": longest,
+            **rest,
+        },
+        "nullCount": {"id": 0, "s": 1, "n": 1, "t": 1, "b": 2, "long": 2, "_seq": 3, "_etag": 3, "_rest": 2},
     }
+
+
+@pytest.mark.parametrize("text", ["y" * 33, "y" * 32 + LAST, "y" * 32 + LAST * 3 + "z", LAST * 40, "x", ""])
+def test_the_largest_text_of_the_statistics_is_not_less_than_any(text: str) -> None:
+    stats = opened(rows_of([text]), columns_of(v="string")).stats
+    least, most = (cast("dict[str, str]", stats[name])["v"] for name in ("minValues", "maxValues"))
+    assert least <= text <= most
+    assert len(least) <= 32
 
 
 def schema_of(fields: Mapping[str, object], **others: object) -> Schema:

@@ -48,7 +48,8 @@ _COMPRESSION = "zstd(1)"
 CRC_MARK = b'"crc32":"'
 NO_CRC = b"00000000"
 _BAD_IN_NAMES = frozenset(" ,;{}()\n\t=")
-_STATS_COLUMNS = _STATS_TEXT = 32
+_STATS_COLUMNS, _STATS_TEXT = 64, 32
+_LAST_CHARACTER = "\U0010ffff"
 _SECONDS_LENGTH, _DATE_LENGTH = len("2026-01-31T12:00:00Z"), len("2026-01-31")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_MICROSECOND = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
@@ -167,30 +168,39 @@ class _Draft:
             texts = [None if isinstance(cell, Missing) else dumps(cell).decode() for cell in cells]
             self.arrays[EXACT + name] = array_of(texts, Kind("string"))
             self.arrays[name] = _nested(cells, kind)
+            self._keep(column.field, cells, lambda at: cells[at] is not None and _is_held(cells[at], kind))
             return
         values = self._plain(column, cells)
         if kind.type == "json":
-            self.arrays[name] = array_of(list(map(_text, values)), Kind("string"))
-            return
-        if kind.type == "timestamp":
-            self._add_times(name, cast("list[str | None]", values))
-            return
+            self.add(name, list(map(_text, values)), Kind("string"))
+        elif kind.type == "timestamp":
+            self._add_times(column, cast("list[str | None]", values))
+        else:
+            self.add(name, values, kind)
+            if kind.type == "double":
+                self._add_form(name, values)
+
+    def add(self, name: str, values: Sequence[JsonValue], kind: Kind) -> None:
         self.arrays[name] = array_of(values, kind)
-        if kind.type == "double":
-            self._add_form(name, values)
-        if kind.type != "boolean":
-            self._note(name, values)
+        self._note(name, values)
 
     def _note(self, name: str, values: Sequence[JsonValue]) -> None:
-        """The smallest and largest value of a column, for the statistics. Long texts have none."""
+        """The smallest and largest value of a column, for the statistics. They have all columns or the first ones:
+        readers may take a column without statistics for one without values."""
         if len(self._nulls) == _STATS_COLUMNS:
             return
         self._nulls[name] = nulls = self.arrays[name].null_count
         found = cast("list[str]", [one for one in values if one is not None] if nulls else values)
         if found:
             least, most = min(found), max(found)
-            if type(least) is not str or max(len(least), len(most)) <= _STATS_TEXT:
-                self._least[name], self._most[name] = least, most
+            self._least[name] = least[:_STATS_TEXT] if type(least) is str else least
+            self._most[name] = _not_less(most) if type(most) is str else most
+
+    def _keep(self, field: str, cells: Sequence[object], is_held: Callable[[int], bool]) -> None:
+        """Other readers find in the rest what a column does not hold."""
+        for at, cell in enumerate(cells):
+            if not isinstance(cell, Missing) and not is_held(at):
+                self.rest[at] = {**self.rest[at], field: cast(JsonValue, cell)}
 
     def _plain(self, column: LakeColumn, cells: Cells) -> list[JsonValue]:
         """The cells with None for missing ones. Those that do not fit are moved to the rest."""
@@ -217,14 +227,17 @@ class _Draft:
             else:
                 self.forms[name] = "integers"
 
-    def _add_times(self, name: str, texts: list[str | None]) -> None:
+    def _add_times(self, column: LakeColumn, texts: list[str | None]) -> None:
+        name = column.name
         times = self.arrays[name] = _times(texts)
         form = _time_form(next((text for text in texts if text is not None), ""))
         if written(times, form) == texts:
             self.forms[name] = form
         else:
             self.arrays[EXACT + name] = array_of(texts, Kind("string"))
-        self._note(name, values_of(times.cast(_arrow_type(Kind("long")))))
+        micros = values_of(times.cast(_arrow_type(Kind("long"))))
+        self._keep(column.field, texts, lambda at: texts[at] is None or micros[at] is not None)
+        self._note(name, micros)
         if name in self._least:
             least, most = cast(int, self._least[name]), min(cast(int, self._most[name]) + 999, _LAST_MICROSECOND)
             self._least[name], self._most[name] = _milliseconds(least), _milliseconds(most)
@@ -299,11 +312,28 @@ def _times(texts: Sequence[str | None]) -> Array:
     times, long = _arrow_type(Kind("timestamp")), _arrow_type(Kind("long"))
     found = array_of(texts, Kind("string")).cast(times)
     micros = values_of(found.cast(long))
-    if all(one is None or _FIRST_MICROSECOND <= one <= _LAST_MICROSECOND for one in micros):
+    is_told = [text is None or _is_shown(one) for text, one in zip(texts, micros, strict=True)]
+    if all(is_told):
         return found
-    shown = (one is not None and _FIRST_MICROSECOND <= one <= _LAST_MICROSECOND for one in micros)
-    kept = [text if is_shown else None for text, is_shown in zip(texts, shown, strict=True)]
-    return array_of(kept, Kind("string")).cast(times)
+    told = zip(texts, micros, is_told, strict=True)
+    return array_of(
+        [one if is_right or text is None else _moment(text) for text, one, is_right in told], Kind("long")
+    ).cast(times)
+
+
+def _is_shown(micros: int | None) -> bool:
+    return micros is not None and _FIRST_MICROSECOND <= micros <= _LAST_MICROSECOND
+
+
+def _moment(text: str) -> int | None:
+    """The microseconds of a time that Arrow does not read, such as one without seconds."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    micros = (moment - _EPOCH) // timedelta(microseconds=1)
+    return micros if _is_shown(micros) else None
 
 
 def _nested(cells: Sequence[object], kind: Kind) -> Array:
@@ -330,6 +360,30 @@ def _nested(cells: Sequence[object], kind: Kind) -> Array:
     return struct_array([array for array, _, _ in members], fields=fields, mask=absent)
 
 
+def _is_held(value: object, kind: Kind) -> bool:
+    """Whether a nested column shows all of a value. Null and missing members look the same."""
+    if value is None or kind.type == "json":
+        return True
+    if kind.items is not None:
+        items = kind.items
+        return isinstance(value, list) and all(_is_held(one, items) for one in value)
+    if kind.members:
+        kinds = dict(kind.members)
+        return isinstance(value, dict) and all(
+            name in kinds and _is_held(one, kinds[name]) for name, one in value.items()
+        )
+    is_fit = _fitted(value, kind) is not None
+    return is_fit and (kind.type != "timestamp" or _moment(cast(str, value)) is not None)
+
+
+def _not_less(text: str) -> str:
+    """A short text that sorts after all that start as this one does, or the text itself if it is short."""
+    end = _STATS_TEXT
+    while end < len(text) and text[end] == _LAST_CHARACTER:
+        end += 1
+    return text if end >= len(text) else text[:end] + _LAST_CHARACTER
+
+
 def _text(value: object) -> str | None:
     return None if value is None else dumps(cast(JsonValue, value)).decode()
 
@@ -347,15 +401,11 @@ def encode_parquet(part: Manifest, columns: Sequence[LakeColumn], of: str) -> by
     ids = sorted(part.entities)
     draft = _Draft(ids, [part.entities[one] for one in ids], columns)
     seqs = [seq if (seq := part.seqs.get(one)) is not None and seq <= _LONG_MAX else None for one in ids]
-    rest = [dumps(one).decode() if one else None for one in draft.rest]
-    arrays = {
-        ID: draft.arrays[ID],
-        **{column.name: draft.arrays[column.name] for column in columns},
-        SEQ: array_of(seqs, Kind("long")),
-        ETAG: array_of([part.etags.get(one) for one in ids], Kind("string")),
-        REST: array_of(rest, Kind("string")),
-        **{name: array for name, array in draft.arrays.items() if name.startswith(EXACT)},
-    }
+    draft.add(SEQ, seqs, Kind("long"))
+    draft.add(ETAG, [part.etags.get(one) for one in ids], Kind("string"))
+    draft.add(REST, [dumps(one).decode() if one else None for one in draft.rest], Kind("string"))
+    names = [ID, *(column.name for column in columns), SEQ, ETAG, REST]
+    names += [name for name in draft.arrays if name.startswith(EXACT)]
     meta: JsonObject = {
         "version": VERSION,
         "of": of,
@@ -369,7 +419,7 @@ def encode_parquet(part: Manifest, columns: Sequence[LakeColumn], of: str) -> by
     sealed = dumps(meta).removesuffix(b"}") + b"," + CRC_MARK + NO_CRC + b'"}'
     file = BytesIO()
     write_parquet(
-        Table.from_arrays(list(arrays.values()), names=list(arrays)),
+        Table.from_arrays([draft.arrays[name] for name in names], names=names),
         file,
         compression=_COMPRESSION,
         key_value_metadata={"worm": sealed.decode()},
