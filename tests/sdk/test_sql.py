@@ -13,7 +13,7 @@ from contextlib import suppress
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import duckdb
 import pyarrow
@@ -26,6 +26,7 @@ from worm.query.budget import TooExpensive, at_most
 from worm.schema import load_schema
 from worm.sdk import sql
 from worm.sdk.rows import Rows
+from worm.store.memory import MemoryStore
 
 FIELDS: dict[str, Any] = {
     "name": {"type": "string"},
@@ -50,8 +51,6 @@ SCHEMA: dict[str, Any] = {
 
 
 def connected(schema: dict[str, Any] = SCHEMA, **options: Any) -> worm.Worm:
-    from worm.store.memory import MemoryStore
-
     made = worm.Worm(MemoryStore(), load_schema(schema), probe=False, **options)
     made.push()
     return made
@@ -201,6 +200,44 @@ def test_coroutines_answer_the_same(tmp_path: Path) -> None:
             return list(await db.sql('select total from "Order"')), relation.project("total").fetchall()
 
     assert asyncio.run(main()) == ([{"total": 5}], [(5,)])
+
+
+# Tables of Arrow without rows in Python
+
+VALUES = {
+    "name": st.sampled_from(["a", "b", "ü" * 30]) | st.none(),
+    "visits": st.integers(-5, 5) | st.none(),
+    "score": st.sampled_from([1, 1.0, 0.5, -2, None]),
+    "since": st.sampled_from(["2026-01-01T00:00:00Z", "2026-01-01T02:00:00.123456+02:00", None]),
+    "tags": st.lists(st.sampled_from(["x", "y"]), max_size=2),
+    "address": st.sampled_from([{}, {"city": "Rome"}]),
+    "extra": st.sampled_from([1, "1", None, {"a": [1]}]),
+    "other.dotted": st.booleans(),
+}
+DOCUMENTS = st.lists(st.fixed_dictionaries({}, optional=VALUES), max_size=12)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(DOCUMENTS, DOCUMENTS, st.sampled_from([{}, {"partitionThreshold": 2}, {"maxFieldBytes": 40}]), st.booleans())
+def test_columns_make_the_table_that_rows_make(
+    first: list[dict[str, Any]], then: list[dict[str, Any]], manifest: dict[str, Any], is_folded: bool
+) -> None:
+    model = {**SCHEMA["models"]["Customer"], "manifest": {"enabled": True, **manifest}}
+    store = MemoryStore()
+    for maintenance, documents in (("inline", first), ("inline" if is_folded else "events", then)):
+        with worm.Worm(
+            store, load_schema({"models": {"Customer": model}}), probe=False, maintenance=cast("Any", maintenance)
+        ) as db:
+            db.push()
+            customers = db.model("Customer")
+            customers.upsert_many([{"id": f"c{at:02}", **row} for at, row in enumerate(documents)])
+            if documents and documents is then:
+                customers.delete("c00")
+            for fields in (None, ["name", "since", "score"], ["visits", "tags", "address", "createdAt"], []):
+                wanted = pyarrow.table(customers.find_all(select=fields).to_arrow()).sort_by("id")
+                found = pyarrow.table(customers._all_rows(fields)).sort_by("id")
+                assert found.select(wanted.column_names).equals(wanted)
+                assert set(found.column_names) == set(wanted.column_names)
 
 
 # Only the fields that a statement needs
