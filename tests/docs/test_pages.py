@@ -15,7 +15,7 @@ from tests.docs.markdown import ROOT, blocks
 from worm import errors
 from worm.cli.app import app
 from worm.collections import layout
-from worm.schema.definition import IndexDef, ManifestDef, ModelDef, Schema, SnapshotsDef, StorageDef
+from worm.schema.definition import IndexDef, LakeDef, ManifestDef, ModelDef, Schema, SnapshotsDef, StorageDef
 from worm.schema.fields import FieldDef
 from worm.schema.members import Definition
 from worm.tables import verify
@@ -46,6 +46,7 @@ def _section(title: str) -> str:
 GROUPS = (
     "worm",
     "worm table",
+    "worm lake",
     "worm branch",
     "worm dlq",
     "worm schema",
@@ -107,7 +108,9 @@ def test_every_system_name_is_in_the_formats() -> None:
     assert sorted(name for name in names if f"{name}" not in FORMATS) == []
 
 
-@pytest.mark.parametrize("definition", [Schema, StorageDef, ModelDef, FieldDef, SnapshotsDef, ManifestDef, IndexDef])
+@pytest.mark.parametrize(
+    "definition", [Schema, StorageDef, ModelDef, FieldDef, SnapshotsDef, ManifestDef, LakeDef, IndexDef]
+)
 def test_every_member_of_the_schema_is_in_the_formats(definition: type[Definition]) -> None:
     members = [one.alias for one in definition.members.values()]
     assert [member for member in members if not re.search(rf"[`.]{member}[`.]", FORMATS)] == []

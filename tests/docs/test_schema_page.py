@@ -15,7 +15,10 @@ PAGE = ROOT / "docs" / "reference" / "schema.md"
 PUBLISHED: dict[str, Any] = json.loads(JSON_SCHEMA.read_text())
 PARTS = {
     "The file": PUBLISHED,
-    **{name: PUBLISHED["$defs"][name] for name in ("storage", "model", "field", "snapshots", "manifest", "index")},
+    **{
+        name: PUBLISHED["$defs"][name]
+        for name in ("storage", "model", "field", "snapshots", "manifest", "lake", "index")
+    },
 }
 
 

@@ -71,7 +71,7 @@ _ESCAPE = re.compile(rb"~([0-9A-F]{2})")
 _SEQ = re.compile(r"([0-9]{4}|[1-9][0-9]{4,18})\.json")
 _SNAPSHOT = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?Z)\.json")
 _MANIFEST_PIECE = re.compile(r"(_meta|(?:partition-(?:0|[1-9][0-9]{0,5})|delta|directory|stage)-[0-9a-f]{16})\.json")
-_LAKE_FILE = re.compile(r"_worm\.json|partition-(?:0|[1-9][0-9]{0,5})-[0-9a-f]{16}\.parquet")
+_LAKE_PIECE = re.compile(r"_worm\.json|partition-(?:0|[1-9][0-9]{0,5})-[0-9a-f]{16}\.parquet")
 _LAKE_LOG = re.compile(r"_last_checkpoint|[0-9]{20}\.(?:json|checkpoint(?:\.[0-9]{10}\.[0-9]{10})?\.parquet)")
 _HEADS_PIECE = re.compile(r"((?:heads-(?:0|[1-9][0-9]{0,5})|delta|directory|stage)-[0-9a-f]{16})\.json")
 _INDEX_PIECE = re.compile(r"(part-(?:0|[1-9][0-9]{0,5})-[0-9a-f]{16})\.json")
@@ -394,7 +394,7 @@ class StorageResolver:
                 return KeyInfo(KeyKind.HEADS, model.name)
             case [".worm.manifest", file] if piece := _MANIFEST_PIECE.fullmatch(file):
                 return KeyInfo(KeyKind.MANIFEST, model.name, name=piece[1])
-            case [".worm.lake", file] if _LAKE_FILE.fullmatch(file):
+            case [".worm.lake", file] if _LAKE_PIECE.fullmatch(file):
                 return KeyInfo(KeyKind.LAKE, model.name, name=file)
             case [".worm.lake", "_delta_log", file] if _LAKE_LOG.fullmatch(file):
                 return KeyInfo(KeyKind.LAKE, model.name, name=f"_delta_log/{file}")

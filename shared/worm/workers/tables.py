@@ -4,7 +4,7 @@ A batch with many change sets suggests that more are waiting (a *rush*): then on
 the queue does not wait for merges. The rest is merged with the first small batch after the rush, or by the sweep.
 
 A table that is also a Delta table is published after its fold if the newest version is too old. If that fails, the
-fold is done all the same: the sweep publishes, and reports what is wrong.
+messages are still done: the sweep publishes, and reports the error.
 
 If too little time is left for a fold, no further change set is read: its messages fail and are delivered again.
 """
