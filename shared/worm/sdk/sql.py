@@ -293,7 +293,6 @@ def _opened(engine: Any, limits: SqlLimits) -> DuckConnection:
     """A database in memory that reaches nothing else: no files, network, extensions, Python variables."""
     settings = {
         "enable_external_access": "false",
-        "python_enable_replacements": "false",
         "temp_directory": "",
         "memory_limit": limits.memory_limit,
     }
