@@ -372,6 +372,28 @@ def test_a_parameter_does_not_escape_the_time_limit(db: worm.Worm) -> None:
     assert "longer than 0.2 s" in str(refused(db, endless, [100000000], timeout=0.2))
 
 
+class Forgetful:
+    """A connection that forgets its first interrupt, and is slow with the second."""
+
+    def __init__(self) -> None:
+        self.interrupts = 0
+        self.is_interrupted = threading.Event()
+
+    def interrupt(self) -> None:
+        self.interrupts += 1
+        if self.interrupts == 2:
+            self.is_interrupted.set()
+            threading.Event().wait(0.2)
+            self.interrupts = 100
+
+
+def test_an_interrupt_is_repeated_and_never_reaches_a_connection_that_is_closed() -> None:
+    connection: Any = Forgetful()
+    with sql._interrupted_after(connection, 0.01):
+        assert connection.is_interrupted.wait(10)
+    assert connection.interrupts == 100
+
+
 def test_a_statement_that_needs_too_much_memory_is_refused(db: worm.Worm, tmp_path: Path) -> None:
     large = "select count(*) from (select distinct range || 'a long text that takes its room' from range(50000000))"
     assert "needs more than 50MB of memory (ask for less, or raise memory_limit)" in str(
