@@ -135,6 +135,12 @@ def test_two_models_are_joined_and_equal_names_are_told_apart(db: worm.Worm) -> 
     assert found[-1] == {"id": "o3", "id_1": "bolt", "total": 30}
 
 
+@pytest.mark.parametrize("max_rows", [None, 5])
+def test_equal_names_keep_their_types(db: worm.Worm, max_rows: int | None) -> None:
+    (row,) = db.sql("select sum(visits) as s, sum(visits) as s from Customer", max_rows=max_rows)
+    assert {name: (value, type(value)) for name, value in row.items()} == {"s": (8, int), "s_1": (8, int)}
+
+
 def test_a_word_of_sql_as_a_name_needs_quotes_and_the_error_says_so(db: worm.Worm) -> None:
     error = refused(db, "select * from Order")
     assert 'syntax error at or near "Order"' in str(error)
@@ -214,11 +220,19 @@ VALUES = {
     "extra": st.sampled_from([1, "1", None, {"a": [1]}]),
     "other.dotted": st.booleans(),
 }
+MANIFESTS: list[dict[str, Any]] = [
+    {},
+    {"partitionThreshold": 2},
+    {"maxFieldBytes": 40},
+    {"partitionThreshold": 2, "maxFieldBytes": 40},
+    {"fields": ["name", "visits"]},
+    {"extra": False},
+]
 DOCUMENTS = st.lists(st.fixed_dictionaries({}, optional=VALUES), max_size=12)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(DOCUMENTS, DOCUMENTS, st.sampled_from([{}, {"partitionThreshold": 2}, {"maxFieldBytes": 40}]), st.booleans())
+@given(DOCUMENTS, DOCUMENTS, st.sampled_from(MANIFESTS), st.booleans())
 def test_columns_make_the_table_that_rows_make(
     first: list[dict[str, Any]], then: list[dict[str, Any]], manifest: dict[str, Any], is_folded: bool
 ) -> None:
@@ -238,6 +252,24 @@ def test_columns_make_the_table_that_rows_make(
                 found = pyarrow.table(customers._all_rows(fields)).sort_by("id")
                 assert found.select(wanted.column_names).equals(wanted)
                 assert set(found.column_names) == set(wanted.column_names)
+
+
+def test_columns_of_a_table_with_newer_rows_are_those_of_its_rows() -> None:
+    model = {**SCHEMA["models"]["Customer"], "manifest": {"enabled": True, "partitionThreshold": 10}}
+    with connected({"models": {"Customer": model}}) as db:
+        customers = db.model("Customer")
+        customers.insert_many([{"id": f"c{at:03}", **({} if at else {"gone": 1})} for at in range(200)])
+        customers.replace({"id": "c000", "fresh": 2})
+        status = customers.get_manifest_status()
+        assert (status.partitioned, status.deltas > 0) == (True, True)
+        with connected_to(db) as other:
+            names = other.model("Customer")._all_rows(None).column_names
+        assert ("fresh" in names, "gone" in names) == (True, False)
+
+
+def connected_to(db: worm.Worm) -> worm.Worm:
+    """A session that wrote nothing itself."""
+    return worm.Worm(db.store, db.schema, probe=False)
 
 
 # Only the fields that a statement needs
