@@ -33,8 +33,8 @@ PROOFS = {
     "fast": "import msgspec",
     "spark": "import pkgutil, importlib, worm.spark\n"
     "for one in pkgutil.walk_packages(worm.spark.__path__, 'worm.spark.'):\n    importlib.import_module(one.name)",
-    "sql": ROWS + "import duckdb\nfound = rows.to_arrow()\n"
-    "assert duckdb.sql('select name from found').fetchall() == [('Acme Corp',)]",
+    "sql": ROWS + "assert list(db.sql('select name from Customer')) == [{'name': 'Acme Corp'}]\n"
+    "assert db.model('Customer').to_duckdb().project('name').fetchall() == [('Acme Corp',)]",
 }
 """A program that needs the extra and nothing else."""
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import duckdb
 import pyarrow
@@ -26,6 +26,7 @@ from worm.query.budget import TooExpensive, at_most
 from worm.schema import load_schema
 from worm.sdk import sql
 from worm.sdk.rows import Rows
+from worm.store.memory import MemoryStore
 
 FIELDS: dict[str, Any] = {
     "name": {"type": "string"},
@@ -50,8 +51,6 @@ SCHEMA: dict[str, Any] = {
 
 
 def connected(schema: dict[str, Any] = SCHEMA, **options: Any) -> worm.Worm:
-    from worm.store.memory import MemoryStore
-
     made = worm.Worm(MemoryStore(), load_schema(schema), probe=False, **options)
     made.push()
     return made
@@ -136,6 +135,12 @@ def test_two_models_are_joined_and_equal_names_are_told_apart(db: worm.Worm) -> 
     assert found[-1] == {"id": "o3", "id_1": "bolt", "total": 30}
 
 
+@pytest.mark.parametrize("max_rows", [None, 5])
+def test_equal_names_keep_their_types(db: worm.Worm, max_rows: int | None) -> None:
+    (row,) = db.sql("select sum(visits) as s, sum(visits) as s from Customer", max_rows=max_rows)
+    assert {name: (value, type(value)) for name, value in row.items()} == {"s": (8, int), "s_1": (8, int)}
+
+
 def test_a_word_of_sql_as_a_name_needs_quotes_and_the_error_says_so(db: worm.Worm) -> None:
     error = refused(db, "select * from Order")
     assert 'syntax error at or near "Order"' in str(error)
@@ -201,6 +206,70 @@ def test_coroutines_answer_the_same(tmp_path: Path) -> None:
             return list(await db.sql('select total from "Order"')), relation.project("total").fetchall()
 
     assert asyncio.run(main()) == ([{"total": 5}], [(5,)])
+
+
+# Tables of Arrow without rows in Python
+
+VALUES = {
+    "name": st.sampled_from(["a", "b", "ü" * 30]) | st.none(),
+    "visits": st.integers(-5, 5) | st.none(),
+    "score": st.sampled_from([1, 1.0, 0.5, -2, None]),
+    "since": st.sampled_from(["2026-01-01T00:00:00Z", "2026-01-01T02:00:00.123456+02:00", None]),
+    "tags": st.lists(st.sampled_from(["x", "y"]), max_size=2),
+    "address": st.sampled_from([{}, {"city": "Rome"}]),
+    "extra": st.sampled_from([1, "1", None, {"a": [1]}]),
+    "other.dotted": st.booleans(),
+}
+MANIFESTS: list[dict[str, Any]] = [
+    {},
+    {"partitionThreshold": 2},
+    {"maxFieldBytes": 40},
+    {"partitionThreshold": 2, "maxFieldBytes": 40},
+    {"fields": ["name", "visits"]},
+    {"extra": False},
+]
+DOCUMENTS = st.lists(st.fixed_dictionaries({}, optional=VALUES), max_size=12)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(DOCUMENTS, DOCUMENTS, st.sampled_from(MANIFESTS), st.booleans())
+def test_columns_make_the_table_that_rows_make(
+    first: list[dict[str, Any]], then: list[dict[str, Any]], manifest: dict[str, Any], is_folded: bool
+) -> None:
+    model = {**SCHEMA["models"]["Customer"], "manifest": {"enabled": True, **manifest}}
+    store = MemoryStore()
+    for maintenance, documents in (("inline", first), ("inline" if is_folded else "events", then)):
+        with worm.Worm(
+            store, load_schema({"models": {"Customer": model}}), probe=False, maintenance=cast("Any", maintenance)
+        ) as db:
+            db.push()
+            customers = db.model("Customer")
+            customers.upsert_many([{"id": f"c{at:02}", **row} for at, row in enumerate(documents)])
+            if documents and documents is then:
+                customers.delete("c00")
+            for fields in (None, ["name", "since", "score"], ["visits", "tags", "address", "createdAt"], []):
+                wanted = pyarrow.table(customers.find_all(select=fields).to_arrow()).sort_by("id")
+                found = pyarrow.table(customers._all_rows(fields)).sort_by("id")
+                assert found.select(wanted.column_names).equals(wanted)
+                assert set(found.column_names) == set(wanted.column_names)
+
+
+def test_columns_of_a_table_with_newer_rows_are_those_of_its_rows() -> None:
+    model = {**SCHEMA["models"]["Customer"], "manifest": {"enabled": True, "partitionThreshold": 10}}
+    with connected({"models": {"Customer": model}}) as db:
+        customers = db.model("Customer")
+        customers.insert_many([{"id": f"c{at:03}", **({} if at else {"gone": 1})} for at in range(200)])
+        customers.replace({"id": "c000", "fresh": 2})
+        status = customers.get_manifest_status()
+        assert (status.partitioned, status.deltas > 0) == (True, True)
+        with connected_to(db) as other:
+            names = other.model("Customer")._all_rows(None).column_names
+        assert ("fresh" in names, "gone" in names) == (True, False)
+
+
+def connected_to(db: worm.Worm) -> worm.Worm:
+    """A session that wrote nothing itself."""
+    return worm.Worm(db.store, db.schema, probe=False)
 
 
 # Only the fields that a statement needs
@@ -333,6 +402,28 @@ def test_a_statement_that_takes_too_long_is_interrupted(db: worm.Worm) -> None:
 def test_a_parameter_does_not_escape_the_time_limit(db: worm.Worm) -> None:
     endless = "select count(*) from range(100000000) a, range(?) b where a.range * b.range % 7 = 3"
     assert "longer than 0.2 s" in str(refused(db, endless, [100000000], timeout=0.2))
+
+
+class Forgetful:
+    """A connection that forgets its first interrupt, and is slow with the second."""
+
+    def __init__(self) -> None:
+        self.interrupts = 0
+        self.is_interrupted = threading.Event()
+
+    def interrupt(self) -> None:
+        self.interrupts += 1
+        if self.interrupts == 2:
+            self.is_interrupted.set()
+            threading.Event().wait(0.2)
+            self.interrupts = 100
+
+
+def test_an_interrupt_is_repeated_and_never_reaches_a_connection_that_is_closed() -> None:
+    connection: Any = Forgetful()
+    with sql._interrupted_after(connection, 0.01):
+        assert connection.is_interrupted.wait(10)
+    assert connection.interrupts == 100
 
 
 def test_a_statement_that_needs_too_much_memory_is_refused(db: worm.Worm, tmp_path: Path) -> None:

@@ -380,10 +380,12 @@ class Reading(Access[D]):
     ) -> Table:
         """All rows as an Arrow table, with these declared fields (None: all, and undeclared ones)."""
         definition = self._collection.definition
-        if fields is None and not definition.strict:
-            return self.find_all(at=at, max_changed=max_changed).to_arrow()
-        names = (*definition.fields, *TIME_FIELDS) if fields is None else fields
-        return self._reader_at(at, max_changed).compute(ArrowRows(definition, tuple(names)))
+        names = tuple((*definition.fields, *TIME_FIELDS) if fields is None else fields)
+        is_whole = fields is None and not definition.strict
+        table = None
+        if not is_whole or definition.keeps_whole_rows:
+            table = self._reader_at(at, max_changed).compute(ArrowRows(definition, names, is_whole))
+        return self.find_all(at=at, max_changed=max_changed).to_arrow() if table is None else table
 
     def count(
         self,

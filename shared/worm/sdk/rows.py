@@ -128,28 +128,38 @@ class Rows(list[R]):
 
 @dataclass(frozen=True, slots=True)
 class ArrowRows:
-    """All rows of a model with these fields as an Arrow table, computed from columns as totals are: no row is made."""
+    """All rows of a model with these fields as an Arrow table, computed from columns as totals are: no row is made.
+
+    `is_whole`: with fields that the schema does not declare. The result is None if the table alone does not have them.
+    """
 
     definition: ModelDef
     names: tuple[str, ...]
+    is_whole: bool = False
     filter: Filter = field(default_factory=lambda: Filter.compile(None))
 
     def fields(self) -> set[str]:
-        """Every field that it reads."""
-        return {*self.names}
+        """Every field that documents are read for."""
+        return set() if self.is_whole else {*self.names}
 
-    def run(self, rows: Iterable[Row]) -> Table:
+    def run(self, rows: Iterable[Row]) -> Table | None:
         """The table from rows that include their id."""
+        if self.is_whole:
+            return None
         kept = list(rows)
-        return self._table(lambda name: [field_value(row, name) for row in kept])
+        return self._table((), lambda name: [field_value(row, name) for row in kept])
 
-    def run_columns(self, columns: Columns) -> Table:
+    def run_columns(self, columns: Columns) -> Table | None:
         """The same table from columns, faster."""
-        columns.prepare(self.names)
-        return self._table(lambda name: columns.column(name).typed or columns.values(name))
+        others = sorted(columns.names().difference(self.names)) if self.is_whole else []
+        if (self.is_whole and columns.cut) or any("." in name for name in others):  # a dot would be a path
+            return None
+        columns.prepare((*self.names, *others))
+        others = [name for name in others if columns.column(name).kinds != {Missing}]
+        return self._table(others, lambda name: columns.column(name).typed or columns.values(name))
 
-    def _table(self, find: Callable[[str], Sequence[JsonValue | Missing] | Typed]) -> Table:
-        return _table(self.definition, dict.fromkeys(("id", *self.names)), find)
+    def _table(self, others: Iterable[str], find: Callable[[str], Sequence[JsonValue | Missing] | Typed]) -> Table:
+        return _table(self.definition, dict.fromkeys(("id", *self.names, *others)), find)
 
 
 def _table(

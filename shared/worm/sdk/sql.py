@@ -60,8 +60,6 @@ _AS_TEXT = re.compile(r"\b(INTERVAL|BIT|BIGNUM|VARIANT|UNION|GEOMETRY|TIME WITH)
 """Types that Arrow lacks, or that come back changed."""
 _HUGE = re.compile(r"\bU?HUGEINT\b")
 _VALUES = (bool, int, float, str, bytes, Decimal, date, time, timedelta, UUID)
-_READS = ("SELECT", "EXPLAIN")
-"""DuckDB's kinds of statements that only read. VALUES, FROM, DESCRIBE, SHOW and SUMMARIZE are a SELECT for it."""
 _EXPLAIN = re.compile(r"\s*explain\s+(analyze\s+)?(\([^)]*\)\s*)?", re.IGNORECASE)
 _CHANGING = Hint(
     "to change documents, use the verbs of a model",
@@ -293,7 +291,6 @@ def _opened(engine: Any, limits: SqlLimits) -> DuckConnection:
     """A database in memory that reaches nothing else: no files, network, extensions, Python variables."""
     settings = {
         "enable_external_access": "false",
-        "python_enable_replacements": "false",
         "temp_directory": "",
         "memory_limit": limits.memory_limit,
     }
@@ -323,8 +320,8 @@ class _Parsed:
             raise Invalid("PIVOT must name its values", path="statement", hint="PIVOT … ON field IN ('a', 'b') USING …")
         text = _EXPLAIN.sub("", statement) if kind == "EXPLAIN" else statement
         ((told,),) = connection.execute("SELECT json_serialize_sql(?)", [text]).fetchall()
-        tree = loads(told.encode())
-        if kind not in _READS or not isinstance(tree, dict) or tree["error"]:
+        tree = cast(JsonObject, loads(told.encode()))
+        if tree["error"]:  # only a SELECT becomes JSON; VALUES, FROM, DESCRIBE, SHOW and SUMMARIZE are one for DuckDB
             raise Invalid(f"{kind} is not possible here: SQL only reads", path="statement", hint=_CHANGING)
         nodes, texts = list[Mapping[str, Any]](), set[str]()
         _collect(tree, nodes, texts)

@@ -280,6 +280,10 @@ class Columns:
         for part in self._parts if wanted else ():
             part.prepare(wanted)
 
+    def names(self) -> set[str]:
+        """The names in the rows, and perhaps some that no row has anymore."""
+        return set[str]().union(*(part.names() for part in self._parts))
+
     def _found(self, field: str) -> list[Cell] | Typed:
         parts = [part for part in self._parts if part.count]
         typed = [one for part in parts if (one := part.typed(field)) is not None]

@@ -186,6 +186,10 @@ class ParquetPart:
             if self.typed(field) is None:
                 self.cells(field)
 
+    def names(self) -> set[str]:
+        """The names of all columns, and those of the rest."""
+        return {*self.inexact, *self._columns} - {CUT}
+
     def row(self, at: int) -> Row:
         """A row that the caller may change. After some rows, all columns are decoded and kept."""
         if self._rows_left > 0:

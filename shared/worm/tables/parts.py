@@ -162,6 +162,10 @@ class Part(Protocol):
         """Decode the cells of all these fields."""
         ...
 
+    def names(self) -> set[str]:
+        """The names in its rows, and perhaps some that no row has anymore."""
+        ...
+
 
 class ParsedPart:
     """Rows in memory: from a file that was parsed or that this process wrote, or from documents. `rows` belong to the
@@ -211,6 +215,9 @@ class ParsedPart:
 
     def prepare(self, fields: Iterable[str]) -> None:
         """Does nothing: the rows are in memory."""
+
+    def names(self) -> set[str]:
+        return set[str]().union(*self.rows)
 
 
 class MergedPart:
@@ -274,6 +281,9 @@ class MergedPart:
 
     def prepare(self, fields: Iterable[str]) -> None:
         self._base.prepare(fields)
+
+    def names(self) -> set[str]:
+        return self._base.names() | self._fresh.names()
 
 
 HASH_BESIDE_BYTES = 1 << 20
@@ -393,6 +403,9 @@ class RawPart:
         wanted = [field for field in fields if field not in self._cells]
         if wanted:
             self._cells |= self._decoded(wanted)
+
+    def names(self) -> set[str]:
+        return set[str]().union(*map(self.row, range(self.count)))
 
     def _decoded(self, fields: Sequence[str]) -> dict[str, list[Cell]]:
         names = tuple(dict.fromkeys(name for field in fields for name in (field, field.partition(".")[0])))
