@@ -11,8 +11,10 @@ from deltalake import DeltaTable
 
 from tests.cli.company import Command
 from worm.cli.lake import Engine
-from worm.lake.ddl import ENGINES
-from worm.model import connect
+from worm.lake.ddl import ENGINES, ddl
+from worm.model import Worm, connect
+from worm.schema import load_schema
+from worm.store.s3 import S3Store
 
 SCHEMA: dict[str, Any] = {
     "models": {
@@ -137,3 +139,11 @@ def test_a_model_without_lake_is_refused_with_what_to_set(worm: Command, lake: s
     ended = worm("lake", *arguments, "Plain", "--url", lake)
     assert ended.exit_code == 2
     assert 'set "lake": {"format": "delta"} for it in schema.json, and push the schema' in ended.stderr
+
+
+def test_a_quote_in_the_location_does_not_end_the_literal(aws_environment: None) -> None:
+    lake = Worm(S3Store("acme", "it's"), load_schema(SCHEMA), probe=False).lake("Customer")
+    assert ddl(lake, "spark") == (
+        "CREATE TABLE `Customer` USING DELTA LOCATION 's3://acme/it''s/org/customers/.worm.lake';"
+    )
+    assert json.loads(ddl(lake, "glue"))["StorageDescriptor"]["Location"].startswith("s3://acme/it's/")

@@ -97,6 +97,11 @@ def test_keys_of_a_collection_parse_back(keys: StorageResolver, model: str, fiel
         keys.lake_dir(model) + f"partition-12-{HASH}.parquet": KeyInfo(
             KeyKind.LAKE, model, name=f"partition-12-{HASH}.parquet"
         ),
+        keys.lake_dir(model) + "_worm.json": KeyInfo(KeyKind.LAKE, model, name="_worm.json"),
+        **{
+            f"{keys.lake_dir(model)}_delta_log/{name}": KeyInfo(KeyKind.LAKE, model, name=f"_delta_log/{name}")
+            for name in (f"{7:020d}.json", f"{10:020d}.checkpoint.parquet", "_last_checkpoint")
+        },
         keys.manifest_dir(model) + f"delta-{HASH}.json": KeyInfo(KeyKind.MANIFEST, model, name=f"delta-{HASH}"),
         keys.heads_dir(model) + f"heads-0-{HASH}.json": KeyInfo(KeyKind.HEADS, model, name=f"heads-0-{HASH}"),
         keys.heads_dir(model) + f"directory-{HASH}.json": KeyInfo(KeyKind.HEADS, model, name=f"directory-{HASH}"),

@@ -31,8 +31,10 @@ from worm.errors import Corrupt, Invalid, Unavailable
 from worm.lake.publish import Lake
 from worm.lake.upkeep import lake_status, vacuum
 from worm.maintenance.purge import Purge
+from worm.maintenance.why import explain_key
 from worm.schema import load_schema
 
+pytestmark = pytest.mark.usefixtures("_deltas_stay")
 WRITES_MAX = 40
 DAY = 86_400
 
@@ -63,6 +65,10 @@ def busy() -> DataPath:
     path.put("c012", {"name": "newer"})
     path.remove("c005")
     path.settle()
+    root = path.table.manifest.root()
+    assert root is not None
+    assert len(root.partitions) == 3
+    assert root.deltas
     return path
 
 
@@ -393,3 +399,20 @@ def test_old_entries_of_the_log_go_when_a_later_checkpoint_is_old_too(tmp_path: 
 def test_the_retention_is_a_number_of_days() -> None:
     with pytest.raises(Invalid, match="must be a number of days"):
         vacuum(lake_of(lake_path()), retention_days=-1)
+
+
+def test_keys_of_the_lake_are_explained() -> None:
+    path = busy().fork()
+    publish(path)
+    lake = lake_of(path)
+    named = min(lake.compare(check_files=False).tip.files)
+    told = {
+        f"{LOG}{3:020d}.json": "a file of the Delta log of Customer",
+        TIP: "a file of the Delta log of Customer",
+        DIRECTORY + named: "The table uses it",
+        f"{DIRECTORY}partition-0-{'0' * 16}.parquet": "The table no longer uses it",
+    }
+    for key, reason in told.items():
+        assert reason in explain_key(path.workspace, key).explanation, key
+    path.store.delete(DIRECTORY + named)
+    assert "it is missing" in explain_key(path.workspace, DIRECTORY + named).explanation

@@ -82,10 +82,30 @@ def folded_state(path: DataPath) -> tuple[int, Rows]:
 
 @pytest.mark.parametrize("oplog", [True, False])
 @settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(steps=st.lists(STEPS, max_size=40), every=st.sampled_from(["1m", "9000w"]))
+@given(steps=st.lists(STEPS, max_size=40), every=st.sampled_from(["1m", "9000w"]), share=st.sampled_from([0, 4]))
 def test_every_version_is_the_collection_as_of_its_revision(
-    oplog: bool, steps: list[tuple[str, int, dict[str, Any]]], every: str, tmp_path_factory: pytest.TempPathFactory
+    oplog: bool,
+    steps: list[tuple[str, int, dict[str, Any]]],
+    every: str,
+    share: int,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("worm.tables.tree.BASE_SHARE", share)  # 0: deltas stay
+        path, states = lived(steps, every=every, oplog=oplog)
+    folder = tmp_path_factory.mktemp("lake")
+    newest = opened(path.store, folder)
+    assert published(newest) == current(path)
+    for version in range(newest.version() + 1):
+        newest.load_as_version(version)
+        assert published(newest) == states[newest.transaction_version("worm") or 0], version
+    if oplog:
+        newest.load_as_version(newest.version())
+        assert newest.transaction_version("worm") == revision(path)
+
+
+def lived(steps: list[tuple[str, int, dict[str, Any]]], *, every: str, oplog: bool) -> tuple[DataPath, dict[int, Rows]]:
+    """The path after these steps, and the states that it had, by their revisions."""
     path = lake_path(every=every, oplog=oplog)
     states = dict([folded_state(path)])
     for name, number, values in [*steps, ("settle", 0, {}), ("publish", 0, {})]:
@@ -97,15 +117,7 @@ def test_every_version_is_the_collection_as_of_its_revision(
             path.settle()
             states.update([folded_state(path)])
             ACTIONS[name](path)
-    folder = tmp_path_factory.mktemp("lake")
-    newest = opened(path.store, folder)
-    assert published(newest) == current(path)
-    for version in range(newest.version() + 1):
-        newest.load_as_version(version)
-        assert published(newest) == states[newest.transaction_version("worm") or 0], version
-    if oplog:
-        newest.load_as_version(newest.version())
-        assert newest.transaction_version("worm") == revision(path)
+    return path, states
 
 
 def test_a_table_in_one_file_and_a_partitioned_one_are_published_with_their_revision(tmp_path: Path) -> None:
@@ -360,3 +372,30 @@ def test_the_files_of_a_version_are_of_one_directory() -> None:
     publish(path)
     names = {one.key.removeprefix(DIRECTORY).partition("/")[0] for one in path.store.list(DIRECTORY)}
     assert {name for name in names if not name.startswith("partition-")} == {"_delta_log", "_worm.json"}
+
+
+def test_a_file_that_another_version_of_arro3_wrote_is_published_with_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = lake_path()
+    fill(path, 30)
+    publish(path)
+    monkeypatch.setattr("worm.tables.parquet._COMPRESSION", "uncompressed")
+    path.table.rebuild()
+    found = publish(path)
+    assert found.added > 0
+    assert (found.version, found.removed) == (1, 0)
+    assert published(opened(path.store, tmp_path)) == current(path)
+
+
+@pytest.mark.usefixtures("_deltas_stay")
+def test_a_lost_tip_does_not_lose_the_revision_of_merged_files() -> None:
+    path = lake_path()
+    fill(path, 30)
+    path.put("c001", {"name": "newer"})
+    path.settle()
+    publish(path)
+    path.store.delete(TIP)
+    path.put("c029", {"name": "newer"})
+    path.settle()
+    assert publish(path).revision == revision(path) == 32

@@ -194,7 +194,7 @@ def test_tasks_read_deltas_that_are_too_large_for_the_driver(monkeypatch: pytest
 
 
 def seeded(count: int, threshold: int) -> SourceRoom:
-    """A table without documents: whoever reads one of them finds nothing."""
+    """A table without documents: a read of one of them would find nothing."""
     room = SourceRoom(memory_url(), manifest={"enabled": True, "partitionThreshold": threshold, "maxPartitions": 200})
     collection = room.spec.collection()
     rows: dict[str, Row] = {f"t{number:07d}": {"name": f"n{number % 7}", "count": number} for number in range(count)}

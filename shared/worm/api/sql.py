@@ -41,8 +41,7 @@ def run_statement(call: Call) -> HttpAnswer:
     most = AskedRows(allow_scan=allow_scan).max_changed(call.settings.max_requests)
 
     def read(name: str, fields: list[str] | None) -> object:
-        at = cast("Any", body.get("at"))
-        return session.model(name).find_all(select=fields, at=at, max_changed=most).to_arrow()
+        return session.model(name)._all_rows(fields, cast("Any", body.get("at")), most)
 
     statement, params = cast("Any", body.get("statement")), cast("Any", body.get("params"))
     models = {name: one for name, one in session.schema.models.items() if call.identity.sees(name)}

@@ -21,30 +21,29 @@ def ddl(lake: Lake, engine: str) -> str:
     written = _WRITERS.get(engine)
     if written is None:
         raise Invalid(f"engine {shown(engine)} is unknown, choose one of {', '.join(ENGINES)}")
-    return written(lake.table.collection.name, lake.location, lake)
+    return written(lake.table.collection.name, lake)
 
 
-def _athena(name: str, location: str, lake: Lake) -> str:
+def _athena(name: str, lake: Lake) -> str:
     head = f"CREATE EXTERNAL TABLE {_quoted(name.lower(), '`')}"
-    return f"{head}\nLOCATION '{location}/'\nTBLPROPERTIES ('table_type' = 'DELTA');"
+    return f"{head}\nLOCATION {_text(lake.location + '/')}\nTBLPROPERTIES ('table_type' = 'DELTA');"
 
 
-def _spark(name: str, location: str, lake: Lake) -> str:
-    return f"CREATE TABLE {_quoted(name, '`')} USING DELTA LOCATION '{location}';"
+def _spark(name: str, lake: Lake) -> str:
+    return f"CREATE TABLE {_quoted(name, '`')} USING DELTA LOCATION {_text(lake.location)};"
 
 
-def _duckdb(name: str, location: str, lake: Lake) -> str:
-    return (
-        f"INSTALL delta; LOAD delta;\nCREATE VIEW {_quoted(name, chr(34))} AS SELECT * FROM delta_scan('{location}');"
-    )
+def _duckdb(name: str, lake: Lake) -> str:
+    head = f"INSTALL delta; LOAD delta;\nCREATE VIEW {_quoted(name, chr(34))} AS"
+    return f"{head} SELECT * FROM delta_scan({_text(lake.location)});"
 
 
-def _trino(name: str, location: str, lake: Lake) -> str:
-    call = f"schema_name => 'default', table_name => '{name.lower()}', table_location => '{location}'"
+def _trino(name: str, lake: Lake) -> str:
+    call = f"schema_name => 'default', table_name => '{name.lower()}', table_location => {_text(lake.location)}"
     return f"CALL delta.system.register_table({call});"
 
 
-def _glue(name: str, location: str, lake: Lake) -> str:
+def _glue(name: str, lake: Lake) -> str:
     from worm.codec.strict_json import JsonValue, dumps_document
 
     columns: list[JsonValue] = [{"Name": one, "Type": _hive(kind)} for one, kind in _columns(lake)]
@@ -56,12 +55,12 @@ def _glue(name: str, location: str, lake: Lake) -> str:
                 "Parameters": {"spark.sql.sources.provider": "delta", "table_type": "delta", "EXTERNAL": "TRUE"},
                 "StorageDescriptor": {
                     "Columns": columns,
-                    "Location": f"{location}/",
+                    "Location": f"{lake.location}/",
                     "InputFormat": "org.apache.hadoop.mapred.SequenceFileInputFormat",
                     "OutputFormat": "org.apache.hadoop.hive.ql.io.HiveSequenceFileOutputFormat",
                     "SerdeInfo": {
                         "SerializationLibrary": "org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe",
-                        "Parameters": {"path": f"{location}/", "serialization.format": "1"},
+                        "Parameters": {"path": f"{lake.location}/", "serialization.format": "1"},
                     },
                 },
             }
@@ -85,11 +84,16 @@ def _hive(kind: Kind) -> str:
     return {"long": "bigint", "json": "string"}.get(kind.type, kind.type)
 
 
+def _text(text: str) -> str:
+    """As a literal of SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 def _quoted(name: str, mark: str) -> str:
     return f"{mark}{name}{mark}"
 
 
-_WRITERS: dict[str, Callable[[str, str, Lake], str]] = {
+_WRITERS: dict[str, Callable[[str, Lake], str]] = {
     "athena": _athena,
     "glue": _glue,
     "duckdb": _duckdb,

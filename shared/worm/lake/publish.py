@@ -37,8 +37,9 @@ from worm.values import dataclass
 from worm.version import VERSION
 
 ROUNDS_MAX = 10
-WRITERS = 2
-"""How many files are made at the same time; each needs memory for a few partitions."""
+WRITERS_MAX = 8
+MADE_BYTES = 32 << 20
+"""About how many bytes of partitions are read at the same time. In memory, they may become several times larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,10 +213,8 @@ class Lake:
 
         def make() -> tuple[Manifest, int]:
             layout, base = self.table.manifest.layout, self._partition(piece)
-            whole = layout.finished(base.merged([news]), root)
-            merged = whole.part(whole.ids())
-            gain = layout.joined([merged]).revision - layout.joined([base]).revision
-            return merged, gain if layout.keeps_seqs else 0
+            merged = layout.finished(base.merged([news]), root)
+            return merged, sum(merged.seqs.values()) - sum(base.seqs.values()) if layout.keeps_seqs else 0
 
         return LakeFile(self.files.file(name), name, make)
 
@@ -232,7 +231,7 @@ class Lake:
         """None: another writer was faster."""
         if seen.is_published:
             return Publication(seen.tip.version, seen.tip.revision, 0, 0)
-        stored = in_parallel(lambda one: self._ensured(one, seen), seen.todo, WRITERS)
+        stored = in_parallel(lambda one: self._ensured(one, seen), seen.todo, _writers(seen.root))
         tip = seen.tip
         gains = {one.file: tip.gains[one.file] for one in seen.wanted if one.file in tip.gains}
         gains |= {one.file: one.gain for one in stored if one.gain is not None}
@@ -337,6 +336,12 @@ class Lake:
         tree.root()
         if tree.file.etag == etag:
             self.table.rebuild()
+
+
+def _writers(root: Root[Manifest]) -> int:
+    """How many files may be made at the same time."""
+    mean = root.base_size // max(1, root.partition_count)
+    return max(1, min(WRITERS_MAX, MADE_BYTES // max(1, 2 * mean)))
 
 
 def _hash(body: bytes) -> str:
