@@ -311,3 +311,15 @@ def test_a_parquet_file_that_somebody_else_wrote_is_told() -> None:
     pq.write_table(pq.read_table(BytesIO(encode_parquet(SMALL, COLUMNS, OF))), file)
     with pytest.raises(Corrupt, match="not a Parquet file of this table, or damaged"):
         opened(SMALL, body=file.getvalue())
+
+
+def test_only_columns_whose_values_repeat_have_a_dictionary() -> None:
+    columns = columns_of(few="string", many="string")
+    rows: dict[str, Row] = {f"{at:04}": {"few": f"{at % 5}", "many": f"value {at}"} for at in range(1000)}
+    group = pq.ParquetFile(BytesIO(encode_parquet(Manifest("M", rows), columns, OF))).metadata.row_group(0)
+    encodings = {group.column(at).path_in_schema: group.column(at).encodings for at in range(3)}
+    assert {name: "RLE_DICTIONARY" in used for name, used in encodings.items()} == {
+        "id": False,
+        "few": True,
+        "many": False,
+    }
