@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import zlib
 from collections.abc import Mapping, Sequence
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -26,6 +30,16 @@ from worm.tables.manifest import Manifest
 from worm.tables.parquet import CRC_MARK, NO_CRC, Kind, LakeColumn, Type, encode_parquet, lake_columns
 from worm.tables.parquet_part import ParquetPart
 
+ENDING = {
+    "version": "1.0",
+    "models": {
+        "Thing": {
+            "path": "@things/(id:string)",
+            "fields": {"n": {"type": "integer"}},
+            "manifest": {"enabled": True, "partitionThreshold": 3},
+        }
+    },
+}
 OF = "2a8ca9e1d8387ac9"
 ROWS: dict[str, Row] = {
     f"r{at:03d}": {"n": at, "name": f"Name {at}", **({"none": None, "tags": [at]} if at % 3 else {})}
@@ -323,3 +337,22 @@ def test_only_columns_whose_values_repeat_have_a_dictionary() -> None:
         "few": True,
         "many": False,
     }
+
+
+def test_a_process_that_ends_still_reads_a_partitioned_table(tmp_path: Path) -> None:
+    """A query in a function of `atexit`, when no more threads start."""
+    code = (
+        "import atexit, worm\n"
+        f"db = worm.connect({str(tmp_path)!r}, schema={ENDING!r})\n"
+        "things = db.model('Thing')\n"
+        "things.insert_many([{'id': f't{at}', 'n': at} for at in range(9)])\n"
+        "things.build_manifest()\n"
+        "def ask():\n"
+        f"    fresh = worm.connect({str(tmp_path)!r}, schema={ENDING!r}).model('Thing')\n"
+        "    rows = fresh.find_all(filter={'n': {'$gt': 6}})\n"
+        "    print([row['id'] for row in rows], rows.plan.strategy)\n"
+        "atexit.register(ask)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
+    assert (done.stdout, done.stderr) == ("['t7', 't8'] manifest_scan\n", "")
