@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from tests.examples import examples
 from tests.query.filter_oracle import FILTERS, ROWS, SORTS
 from tests.query.typed_parts import TypedPart, typed_columns
-from worm.codec.strict_json import JsonValue, dumps
+from worm.codec.strict_json import MISSING, JsonValue, dumps
 from worm.collections.entries import Row
 from worm.errors import Invalid
 from worm.query.aggregate import Aggregate, Computed, Distinct
@@ -27,6 +27,7 @@ from worm.tables.manifest import Manifest
 from worm.tables.parquet import Kind, LakeColumn, encode_parquet
 from worm.tables.parquet_part import ParquetPart
 from worm.tables.parts import MergedPart, ParsedPart
+from worm.tables.typed import Typed
 
 EDGES = (0, 1, -1, 2**53 - 1, 2**53, 2**53 + 1, -(2**53) - 1, 2**62, 2**63 - 1, -(2**63), 2**64 - 1)
 FLOATS = (0.1, 0.2, -0.0, 0.0, 2.5, 1e300, 5e-324, 2.0**53, 2.0**63, -(2.0**63), 0.30000000000000004, 3.0)
@@ -246,6 +247,16 @@ def test_groups_by_many_fields_are_the_same() -> None:
     ]
     aggregate = Aggregate.of(sum="n", group_by=names)
     assert aggregate.run_columns(typed_columns(rows)) == aggregate.run_columns(cells_of(rows))
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 40, 300])
+def test_cells_are_taken_from_several_parts_in_any_order(count: int) -> None:
+    cells = [MISSING if at % 7 == 3 else f"text {at}" for at in range(200)]
+    parts = [Typed.of("text", cells[start:end]) for start, end in ((0, 0), (0, 90), (90, 91), (91, 91), (91, 200))]
+    joined = Typed.joined([part for part in parts if part is not None])
+    positions = Random(count).choices(range(200), k=count)
+    assert joined is not None
+    assert joined.cells(positions) == [cells[at] for at in positions]
 
 
 def test_a_part_without_rows_changes_nothing() -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import zlib
 from collections.abc import Mapping, Sequence
 from io import BytesIO
+from pathlib import Path
 from typing import Any, cast
 
 import pyarrow.parquet as pq
@@ -26,6 +30,16 @@ from worm.tables.manifest import Manifest
 from worm.tables.parquet import CRC_MARK, NO_CRC, Kind, LakeColumn, Type, encode_parquet, lake_columns
 from worm.tables.parquet_part import ParquetPart
 
+ENDING = {
+    "version": "1.0",
+    "models": {
+        "Thing": {
+            "path": "@things/(id:string)",
+            "fields": {"n": {"type": "integer"}},
+            "manifest": {"enabled": True, "partitionThreshold": 3},
+        }
+    },
+}
 OF = "2a8ca9e1d8387ac9"
 LAST = "\U0010ffff"
 ROWS: dict[str, Row] = {
@@ -365,3 +379,34 @@ def test_a_parquet_file_that_somebody_else_wrote_is_told() -> None:
     pq.write_table(pq.read_table(BytesIO(encode_parquet(SMALL, COLUMNS, OF))), file)
     with pytest.raises(Corrupt, match="not a Parquet file of this table, or damaged"):
         opened(SMALL, body=file.getvalue())
+
+
+def test_only_columns_whose_values_repeat_have_a_dictionary() -> None:
+    columns = columns_of(few="string", many="string")
+    rows: dict[str, Row] = {f"{at:04}": {"few": f"{at % 5}", "many": f"value {at}"} for at in range(1000)}
+    group = pq.ParquetFile(BytesIO(encode_parquet(Manifest("M", rows), columns, OF))).metadata.row_group(0)
+    encodings = {group.column(at).path_in_schema: group.column(at).encodings for at in range(3)}
+    assert {name: "RLE_DICTIONARY" in used for name, used in encodings.items()} == {
+        "id": False,
+        "few": True,
+        "many": False,
+    }
+
+
+def test_a_process_that_ends_still_reads_a_partitioned_table(tmp_path: Path) -> None:
+    """A query in a function of `atexit`, when no more threads start."""
+    code = (
+        "import atexit, worm\n"
+        f"db = worm.connect({str(tmp_path)!r}, schema={ENDING!r})\n"
+        "things = db.model('Thing')\n"
+        "things.insert_many([{'id': f't{at}', 'n': at} for at in range(9)])\n"
+        "things.build_manifest()\n"
+        "def ask():\n"
+        f"    fresh = worm.connect({str(tmp_path)!r}, schema={ENDING!r}).model('Thing')\n"
+        "    rows = fresh.find_all(filter={'n': {'$gt': 6}})\n"
+        "    print([row['id'] for row in rows], rows.plan.strategy)\n"
+        "atexit.register(ask)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
+    assert (done.stdout, done.stderr) == ("['t7', 't8'] manifest_scan\n", "")

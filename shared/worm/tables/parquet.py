@@ -45,6 +45,7 @@ ID, SEQ, ETAG, REST, EXACT = "id", "_seq", "_etag", "_rest", "_exact_"
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
 _WHOLE_MAX = 2**53  # a double holds every integer up to this
 _COMPRESSION = "zstd(1)"
+_SAMPLE = 256
 CRC_MARK = b'"crc32":"'
 NO_CRC = b"00000000"
 _BAD_IN_NAMES = frozenset(" ,;{}()\n\t=")
@@ -418,15 +419,23 @@ def encode_parquet(part: Manifest, columns: Sequence[LakeColumn], of: str) -> by
     }
     sealed = dumps(meta).removesuffix(b"}") + b"," + CRC_MARK + NO_CRC + b'"}'
     file = BytesIO()
+    nested = {column.name for column in columns if column.kind.is_nested}
     write_parquet(
         Table.from_arrays([draft.arrays[name] for name in names], names=names),
         file,
         compression=_COMPRESSION,
+        column_dictionary_enabled={one: False for one in arrays if one not in nested and not _repeats(arrays[one])},
         key_value_metadata={"worm": sealed.decode()},
         skip_arrow_metadata=True,
     )
     body = file.getvalue()
     return _with_crc(body, b"%08x" % zlib.crc32(body))
+
+
+def _repeats(array: Array) -> bool:
+    """Whether values repeat so that a dictionary saves space, as far as the first rows show."""
+    first = values_of(array.slice(0, min(_SAMPLE, len(array))))
+    return 2 * len(set(first)) <= len(first)
 
 
 def _with_crc(body: bytes, crc: bytes) -> bytes:

@@ -338,7 +338,11 @@ class ParquetFiles:
 
             def read(piece: Piece) -> ParquetPart | Corrupt:
                 found = self._store.get(self._key(piece.file))
-                return decoders.submit(self._decoded, piece, found, fields).result()
+                try:
+                    decoding = decoders.submit(self._decoded, piece, found, fields)
+                except RuntimeError:  # the interpreter is shutting down and starts no more threads
+                    return self._decoded(piece, found, fields)
+                return decoding.result()
 
             return in_parallel(read, pieces, READERS)
 

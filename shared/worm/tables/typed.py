@@ -18,7 +18,7 @@ import sys
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import cached_property
-from itertools import takewhile
+from itertools import chain, takewhile
 from math import floor
 from typing import Any, Literal, Protocol, TypeAlias, cast
 
@@ -72,15 +72,16 @@ class Test(Protocol):
 
 
 class Typed:
-    """The cells of a field: `array` of Arrow, null where they are missing; `present`: where they are not, None if
-    nowhere."""
+    """The cells of a field: `chunks` are arrays of Arrow, one after the other, null where cells are missing; `present`:
+    where they are not, None if nowhere. Chunks are not copied into one array as long as that is not needed."""
 
-    def __init__(self, kind: TypedKind, array: Array | ChunkedArray) -> None:
+    def __init__(self, kind: TypedKind, *chunks: Array) -> None:
         self.kind = kind
-        self.array = array.combine_chunks() if isinstance(array, ChunkedArray) else array
+        self.chunks = chunks
         self.present: NDArray[np.bool_] | None = None
-        if self.array.null_count:
-            self.present = compute.is_not_null(self.array).to_numpy()
+        if any(chunk.null_count for chunk in chunks):
+            self.present = np.concatenate([compute.is_not_null(chunk).to_numpy() for chunk in chunks])
+        self._starts = np.cumsum([0, *map(len, chunks)])
 
     @classmethod
     def of(cls, kind: TypedKind, cells: Sequence[object]) -> Typed | None:
@@ -97,7 +98,7 @@ class Typed:
         kinds = {part.kind for part in parts}
         if kinds == {"float", "number"}:
             kinds = {part.kind for part in parts if part._has_whole} or {"float"}
-        return Typed(kinds.pop(), ChunkedArray([part.array for part in parts])) if len(kinds) == 1 else None
+        return Typed(kinds.pop(), *(chunk for part in parts for chunk in part.chunks)) if len(kinds) == 1 else None
 
     def merged(self, newer: Sequence[object], order: Sequence[int]) -> Typed | None:
         """These cells and newer ones after them, in another order; None if the newer ones do not fit."""
@@ -106,7 +107,11 @@ class Typed:
         return None if both is None else Typed(self.kind, both._taken(np.asarray(order, dtype=np.int64)))
 
     def __len__(self) -> int:
-        return len(self.array)
+        return int(self._starts[-1])
+
+    @cached_property
+    def array(self) -> Array:
+        return self.chunks[0] if len(self.chunks) == 1 else ChunkedArray(self.chunks).combine_chunks()
 
     # Cells
 
@@ -118,19 +123,28 @@ class Typed:
 
     def cells(self, positions: Positions | None = None) -> list[Scalar | Missing]:
         """The cells of all rows, or of those at the positions."""
-        taken = self.array if positions is None else self._taken(_array(positions))
-        found = cast("list[Any]", taken.to_pylist())
+        taken = self.chunks if positions is None else [self._taken(_array(positions))]
+        found: list[Any] = list(chain(*(chunk.to_pylist() for chunk in taken)))
         if self.kind == "number":
             found = [int(value) if value is not None and value.is_integer() else value for value in found]
         return found if self.present is None else [MISSING if value is None else value for value in found]
 
     def _taken(self, positions: NDArray[np.int64]) -> Array:
-        return self.array.take(Array.from_numpy(positions))
+        if len(positions) * _FEW >= len(self) or len(self.chunks) == 1:
+            return self.array.take(Array.from_numpy(positions))
+        order = np.argsort(positions)
+        ends = np.searchsorted(positions[order], self._starts[1:])
+        slices = zip(self.chunks, self._starts, np.split(positions[order], ends[:-1]), strict=False)
+        taken = [chunk.take(Array.from_numpy(at - start)) for chunk, start, at in slices]
+        return ChunkedArray(taken).combine_chunks().take(Array.from_numpy(np.argsort(order)))
 
     @cached_property
-    def _dense(self) -> Array:
-        """Only the cells that are present."""
-        return self.array if self.present is None else compute.filter(self.array, Array.from_numpy(self.present))
+    def _dense(self) -> list[Array]:
+        """The chunks with only the cells that are present."""
+        return [compute.filter(one, compute.is_not_null(one)) if one.null_count else one for one in self.chunks]
+
+    def _numbers(self) -> NDArray[Any]:
+        return np.concatenate([chunk.to_numpy() for chunk in self._dense])
 
     def _spread(self, dense: NDArray[Any]) -> NDArray[Any]:
         """An array for the cells that are present as one for all; zero elsewhere."""
@@ -143,11 +157,11 @@ class Typed:
     @cached_property
     def values(self) -> NDArray[Any]:
         """Numbers or booleans; not for text."""
-        return self._spread(self._dense.to_numpy())
+        return self._spread(self._numbers())
 
     @property
     def _has_whole(self) -> bool:
-        dense = self._dense.to_numpy()
+        dense = self._numbers()
         return bool((dense == np.floor(dense)).any())
 
     def held(self, positions: Positions) -> NDArray[np.int64]:
@@ -165,10 +179,16 @@ class Typed:
     @cached_property
     def _dictionary(self) -> tuple[NDArray[np.int64], Array]:
         if self.kind == "bool":  # Arrow makes no dictionary of booleans
-            return self._spread(self._dense.to_numpy().astype(np.int64)), Array([False, True], type=DataType.bool())
-        is_float = self.kind in ("float", "number")
-        coded = compute.dictionary_encode(Array.from_numpy(self._dense.to_numpy() + 0.0) if is_float else self._dense)
-        return self._spread(dictionary_indices(coded).to_numpy()), dictionary_dictionary(coded)
+            return self._spread(self._numbers().astype(np.int64)), Array([False, True], type=DataType.bool())
+        is_float = self.kind in ("float", "number")  # which have two zeros
+        dense = [Array.from_numpy(self._numbers() + 0.0)] if is_float else self._dense
+        coded = list(map(compute.dictionary_encode, dense))
+        names = compute.dictionary_encode(ChunkedArray(list(map(dictionary_dictionary, coded))).combine_chunks())
+        places = np.split(
+            dictionary_indices(names).to_numpy(), np.cumsum([len(dictionary_dictionary(one)) for one in coded])
+        )
+        codes = [place[dictionary_indices(one).to_numpy()] for place, one in zip(places, coded, strict=False)]
+        return self._spread(np.concatenate(codes)), dictionary_dictionary(names)
 
     @property
     def names(self) -> Array:
@@ -190,7 +210,8 @@ class Typed:
     @cached_property
     def is_narrow(self) -> bool:
         """Whether text has few distinct values, as far as its first rows show."""
-        first = self._dense.slice(0, min(_SAMPLE, len(self._dense)))
+        filled = next((chunk for chunk in self._dense if len(chunk)), self._dense[0])
+        first = filled.slice(0, min(_SAMPLE, len(filled)))
         return len(dictionary_dictionary(compute.dictionary_encode(first))) * 2 <= len(first)
 
     # Filters
@@ -248,13 +269,12 @@ class Typed:
         return cast("NDArray[np.bool_]", _COMPARE[op](self.values, own))
 
     def _text_mask(self, test: Test) -> NDArray[np.bool_] | None:
-        texts = self.names if self.is_narrow else self._dense
         wanted = test.value if isinstance(test.value, list) and test.op == "$in" else [test.value]
         if test.op in ("$eq", "$in") and len(wanted) <= _FEW and all(isinstance(one, str) for one in wanted):
-            of_bytes = _Bytes(texts) if self.is_narrow else self._bytes
-            found = of_bytes.equal(cast("list[str]", wanted)) != test.negated
+            of_bytes = [_Bytes(self.names)] if self.is_narrow else self._bytes
+            found = np.concatenate([one.equal(cast("list[str]", wanted)) for one in of_bytes]) != test.negated
         elif self.is_narrow:
-            found = np.fromiter(map(test.holds, self._name_list), dtype=np.bool_, count=len(texts))
+            found = np.fromiter(map(test.holds, self._name_list), dtype=np.bool_, count=len(self.names))
         else:
             return None
         return np.append(found, False)[self.codes] if self.is_narrow else self._spread(found)
@@ -264,8 +284,8 @@ class Typed:
         return cast("list[str]", self.names.to_pylist())
 
     @cached_property
-    def _bytes(self) -> _Bytes:
-        return _Bytes(self._dense)
+    def _bytes(self) -> list[_Bytes]:
+        return [_Bytes(chunk) for chunk in self._dense if len(chunk)]
 
     # Order
 
@@ -283,8 +303,10 @@ class Typed:
 
     @cached_property
     def _prefixes(self) -> NDArray[Any]:
-        """In the order of the values, but equal for values that begin in the same way."""
-        return self._spread(self._bytes.prefixes())
+        """In the order of the values, but equal for values that begin in the same way: after a common beginning."""
+        low, high = min(one.least for one in self._bytes), max(one.most for one in self._bytes)
+        skipped = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(low, high, strict=False)))
+        return self._spread(np.concatenate([one.prefixes(skipped) for one in self._bytes]))
 
     def sorted(self, positions: Positions, descending: bool) -> Positions:
         """In the order of the values, stable; missing ones come last."""
@@ -410,7 +432,7 @@ class _CArray(ctypes.Structure):
 
 
 class _Bytes:
-    """The UTF-8 bytes of an array of text without nulls."""
+    """The UTF-8 bytes of an array of text without nulls, and the least and most of the texts."""
 
     def __init__(self, texts: Array) -> None:
         self._texts = texts
@@ -436,12 +458,17 @@ class _Bytes:
             mask[at] = True
         return mask
 
-    def prefixes(self) -> NDArray[np.uint64]:
-        """The eight bytes after the beginning that all values share, as numbers; zero beyond the end of a value."""
-        if not len(self._starts):
-            return np.zeros(0, dtype=np.uint64)
-        low, high = (cast(str, find(self._texts).as_py()).encode() for find in (compute.min, compute.max))
-        starts = self._starts + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(low, high, strict=False)))
+    @property
+    def least(self) -> bytes:
+        return cast(str, compute.min(self._texts).as_py()).encode()
+
+    @property
+    def most(self) -> bytes:
+        return cast(str, compute.max(self._texts).as_py()).encode()
+
+    def prefixes(self, skipped: int) -> NDArray[np.uint64]:
+        """The eight bytes after those that are skipped, as numbers; zero beyond the end of a value."""
+        starts = self._starts + skipped
         is_long = int((self._ends - starts).min()) >= 8
         data = self._data if is_long else np.concatenate([self._data, np.zeros(8, dtype=np.uint8)])
         eights = np.ndarray(shape=(len(data) - 7,), dtype=">u8", buffer=data.data, strides=(1,))
