@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,12 @@ from tests.lake.lake_room import (
     published,
     revision,
 )
+from worm.codec.strict_json import JsonObject
 from worm.collections.layout import SCHEMA_KEY
 from worm.dev.faulty_store import Fault, FaultyStore, SimulatedCrash
 from worm.errors import Corrupt, Invalid, Unavailable
-from worm.lake.publish import Lake
+from worm.lake.log import DeltaLog
+from worm.lake.publish import Lake, Publication
 from worm.lake.upkeep import lake_status, vacuum
 from worm.maintenance.purge import Purge
 from worm.maintenance.why import explain_key
@@ -91,18 +93,18 @@ def rebuild_and_publish(path: DataPath) -> None:
 
 WORK: dict[str, Callable[[DataPath], object]] = {
     "publish": lambda path: path.workspace.lake("Customer").publish(),
-    "twice": lambda path: [publish_after(path, "x"), publish_after(path, "y")],
+    "twice": lambda path: [publish_after(path, name) for name in "xy"],
     "merge": merge_and_publish,
     "fold": fold_and_publish,
     "rebuild": rebuild_and_publish,
 }
 
 
-def publish_after(path: DataPath, name: str) -> None:
+def publish_after(path: DataPath, name: str) -> Publication:
     path.put("c001", {"name": name})
     path.run_capture()
     path.run_fold()
-    path.workspace.lake("Customer").publish()
+    return path.workspace.lake("Customer").publish()
 
 
 def crashed(work: str) -> Iterator[DataPath]:
@@ -151,14 +153,15 @@ def test_a_version_whose_answer_was_lost_is_added_once(fault: Fault, tmp_path: P
 
 def before_the_commit(lake: Lake, happens: Callable[[], object]) -> Lake:
     """It happens once, after the files are stored and before the version is added."""
-    commit = lake.log.commit
+    pending = [happens]
 
-    def later(*given: Any) -> bool:
-        lake.log.commit = commit  # type: ignore[method-assign]
-        happens()
-        return commit(*given)
+    class Log(DeltaLog):
+        def commit(self, version: int, actions: Iterable[JsonObject]) -> bool:
+            while pending:
+                pending.pop()()
+            return super().commit(version, actions)
 
-    lake.log.commit = later  # type: ignore[method-assign]
+    lake.log = Log(lake.store, lake.directory)
     return lake
 
 

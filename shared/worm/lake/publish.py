@@ -137,7 +137,6 @@ class Lake:
                 continue
             if published is not None:
                 return published
-            self._tip = None
         raise Unavailable(
             f"other writers added a version during each of {ROUNDS_MAX} attempts",
             key=self.directory + LOG_DIR,
@@ -231,7 +230,7 @@ class Lake:
         """None: another writer was faster."""
         if seen.is_published:
             return Publication(seen.tip.version, seen.tip.revision, 0, 0)
-        stored = in_parallel(lambda one: self._ensured(one, seen), seen.todo, _writers(seen.root))
+        stored = in_parallel(self._ensured, seen.todo, _writers(seen.root))
         tip = seen.tip
         gains = {one.file: tip.gains[one.file] for one in seen.wanted if one.file in tip.gains}
         gains |= {one.file: one.gain for one in stored if one.gain is not None}
@@ -306,10 +305,10 @@ class Lake:
             "createdTime": tip.created,
         }
 
-    def _ensured(self, wanted: LakeFile, seen: Comparison) -> _Stored:
+    def _ensured(self, wanted: LakeFile) -> _Stored:
         """The file, written unless it is there already."""
         key = self.directory + wanted.file
-        if wanted.piece is not None and wanted.piece.parquet and wanted.file not in seen.missing:
+        if wanted.piece is not None and wanted.piece.parquet:
             found = self.store.get(key)
             part = None if found is None else self._intact(found.body, wanted)
             if found is not None and part is not None:
