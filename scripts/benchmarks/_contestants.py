@@ -95,11 +95,11 @@ class RawClients:
 class Delta:
     """A Delta table in the same emulator: one Parquet file and one commit."""
 
-    def __init__(self, aws: Aws, url: str, rows: Sequence[Mapping[str, object]]) -> None:
+    def __init__(self, aws: Aws, url: str, rows: pa.Table) -> None:
         self._url = url
         plain = {"AWS_ENDPOINT_URL": aws.endpoint_url, "AWS_ALLOW_HTTP": "true", "AWS_REGION": aws.region}
         self._options = {**plain, **aws.credentials}
-        deltalake.write_deltalake(url, pa.Table.from_pylist(rows), storage_options=self._options)
+        deltalake.write_deltalake(url, rows, storage_options=self._options)
         self._open = self._opened()
 
     def _opened(self) -> deltalake.DeltaTable:

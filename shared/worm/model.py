@@ -362,7 +362,7 @@ class Worm(Upkeep):
         limits = SqlLimits.of(memory_limit, timeout, max_rows)
 
         def read(name: str, fields: list[str] | None) -> object:
-            return self.model(name).find_all(select=fields, at=at, max_changed=max_changed).to_arrow()
+            return self.model(name)._all_rows(fields, at, max_changed)
 
         return run_sql(statement, params, self.schema.models, read, limits)
 

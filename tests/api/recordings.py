@@ -127,6 +127,8 @@ REQUESTS: tuple[Request, ...] = (
         {"groupBy": ["status"], "metrics": {"count": True, "sum": ["visits"]}},
     ),
     Request("aggregate nonsense", "POST", "/v1/models/Customer/aggregate", 400, {"metrics": 1}),
+    Request("sql", "POST", "/v1/sql", 200, {"statement": "select name from Customer where visits > ?", "params": [1]}),
+    Request("sql that writes", "POST", "/v1/sql", 400, {"statement": "delete from Customer"}),
     Request("export csv", "GET", "/v1/models/Customer/export?format=csv"),
     Request("export ndjson", "GET", "/v1/models/Customer/export?format=ndjson&select=name"),
     Request("export arrow", "GET", "/v1/models/Customer/export?format=arrow"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-from importlib import util
 from typing import Any
 
 import pytest
@@ -52,12 +51,14 @@ def test_parquet_and_arrow_have_the_types_of_the_schema(client: Client) -> None:
         assert ("other" in first.schema.names) == (query == {})
 
 
-def test_without_pyarrow_the_answer_says_what_to_install(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = util.find_spec
-    monkeypatch.setattr("worm.api.exports.find_spec", lambda name: None if name == "pyarrow" else found(name))
-    reply = client.get(EXPORT, {"format": "parquet"})
-    assert (reply.status, reply.slug) == (501, "not-installed")
-    assert "s3worm[arrow]" in reply.json["hint"]
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_a_value_that_does_not_fit_its_column_is_named_also_after_the_first_batch(
+    client: Client, session: Worm, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.model("Customer").save({"id": "z", "name": "Z", "visits": 2**63})
+    monkeypatch.setattr("worm.codec.csv_rows.SPOOL_ROWS", 2)
+    reply = client.get(EXPORT, {"format": kind})
+    assert (reply.status, reply.slug, reply.json["field"]) == (400, "invalid", "visits")
 
 
 def test_a_server_gets_the_rows_piece_by_piece(session: Worm) -> None:

@@ -112,7 +112,7 @@ def test_values_that_need_a_look_are_refused_as_typer_does(
 
 
 def test_an_argument_that_is_required_is_missed(worm: Command, url: str, session: Worm) -> None:
-    refused = worm("--url", url, "table", "query")
+    refused = worm("--url", url, "table", "aggregate")
     assert (refused.exit_code, "Missing argument 'MODEL'" in refused.stderr) == (2, True)
 
 

@@ -22,7 +22,7 @@ from worm.schema.members import Definition
 FOLDER = ROOT / "docs" / "explanation"
 ROW = re.compile(r"^\| ([^|]+) \| ([^|]+) \| [^|]+ \| `([^`|]+)` \|$", re.MULTILINE)
 LIMITS = [(what, value, where) for what, value, where in ROW.findall((FOLDER / "limits.md").read_text())]
-SIZES = {"": 1, "bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "MB": 10**6}
+SIZES = {"": 1, "bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "MB": 10**6, "GB": 10**9}
 TIMES = {"s": 1, "min": 60, "minutes": 60, "h": 3600, "hour": 3600, "days": 86_400}
 UNITS = {**SIZES, **TIMES}
 WORM = ROOT / "shared" / "worm"

@@ -20,10 +20,12 @@ from worm.codec.strict_json import JsonValue, dumps
 from worm.collections.entries import Row
 from worm.errors import Invalid
 from worm.query.aggregate import Aggregate, Computed, Distinct
-from worm.query.filters import Filter
+from worm.query.filters import Condition, Filter, condition
 from worm.query.query import Query
 from worm.tables.columns import Columns
 from worm.tables.manifest import Manifest
+from worm.tables.parquet import Kind, LakeColumn, encode_parquet
+from worm.tables.parquet_part import ParquetPart
 from worm.tables.parts import MergedPart, ParsedPart
 
 EDGES = (0, 1, -1, 2**53 - 1, 2**53, 2**53 + 1, -(2**53) - 1, 2**62, 2**63 - 1, -(2**63), 2**64 - 1)
@@ -64,22 +66,29 @@ SEEDS = st.integers(0, 2**32)
 NUMBERS = st.sampled_from((*EDGES, *FLOATS)) | st.floats(allow_nan=False, allow_infinity=False)
 TEXTS = st.sampled_from(FEW) | SEEDS.map(lambda seed: _many(Random(seed)))
 ANY = NUMBERS | TEXTS | st.booleans() | st.none() | st.just([1])
-LEAVES = st.one_of(
-    st.builds(lambda op, value: {op: value}, st.sampled_from(["$eq", "$ne"]), ANY),
-    st.builds(
-        lambda op, value: {op: value},
-        st.sampled_from(["$gt", "$gte", "$lt", "$lte"]),
-        NUMBERS | TEXTS | st.booleans(),
-    ),
-    st.builds(lambda op, values: {op: values}, st.sampled_from(["$in", "$nin"]), st.lists(ANY, max_size=4)),
-    st.booleans().map(lambda wanted: {"$exists": wanted}),
-    st.sampled_from(["", "a", "a c"]).map(lambda text: {"$startsWith": text}),
-    st.sampled_from(["a", "", 1]).map(lambda value: {"$contains": value}),
-    st.sampled_from(["integer", "number", "string", "boolean", "null"]).map(lambda name: {"$type": name}),
-    st.just({"$regex": "^a|é$"}),
-    st.just({"$size": 1}),
+COMPARED = ("$eq", "$ne", "$gt", "$gte", "$lt", "$lte")
+OTHERS = (
+    *({"$exists": True}, {"$exists": False}, {"$startsWith": "a"}, {"$contains": "a"}, {"$contains": 1}, {"$size": 1}),
+    *({"$regex": "^a|é$"}, *({"$type": name} for name in ("integer", "number", "string", "boolean", "null"))),
 )
-CONDITIONS = st.dictionaries(st.sampled_from([*VALUES]), LEAVES, min_size=1, max_size=2)
+
+
+@st.composite
+def leaves(draw: st.DrawFn) -> dict[str, object]:
+    """A condition on a field, mostly with values that the field has."""
+    field, seed = draw(st.sampled_from([*VALUES])), draw(SEEDS)
+    dice = Random(seed)
+    values = [VALUES[field](dice) if dice.random() < 0.8 else draw(ANY) for _ in range(dice.randrange(1, 4))]
+    scalars = [value for value in values if isinstance(value, str | int | float)]
+    kind = dice.randrange(10)
+    if kind == 0 or not scalars:
+        return {field: dice.choice(OTHERS)}
+    if kind < 4:
+        return {field: {dice.choice(("$in", "$nin")): values}}
+    return {field: {dice.choice(COMPARED): scalars[0]}}
+
+
+CONDITIONS = st.lists(leaves(), min_size=1, max_size=2).map(lambda parts: {"$and": parts})
 WANTED = st.one_of(
     CONDITIONS,
     st.lists(CONDITIONS, min_size=1, max_size=3).map(lambda parts: {"$or": parts}),
@@ -223,13 +232,59 @@ def test_sums_stay_exact_where_64_bits_end() -> None:
     assert total([2**53, 2**53, 0.5, 0.5]) == '{"sum":1.8014398509481984e+16}'
 
 
+def test_a_large_sum_of_integers_is_an_integer_beside_fractions() -> None:
+    rows: list[Row] = [{"id": f"{at:04}", "n": 10**13} for at in range(1000)]
+    aggregate = Aggregate.of(sum="n", filter={"n": {"$gt": 1}})
+    assert repr(aggregate.run_columns(typed_columns([*rows, {"id": "x", "n": 0.5}]))) == "{'sum': 10000000000000000}"
+
+
+def test_groups_by_many_fields_are_the_same() -> None:
+    """The numbers of their groups do not fit into 64 bits."""
+    names = [f"f{number}" for number in range(17)]
+    rows: list[Row] = [
+        {"id": f"{at:03}", **dict.fromkeys(names, at // 15 % 15), "f0": at % 15, "n": 1} for at in range(400)
+    ]
+    aggregate = Aggregate.of(sum="n", group_by=names)
+    assert aggregate.run_columns(typed_columns(rows)) == aggregate.run_columns(cells_of(rows))
+
+
+def test_a_part_without_rows_changes_nothing() -> None:
+    part = TypedPart(["a"], [{"n": 1}])
+    assert Columns([part, ParsedPart([], [])]).column("n").typed is not None
+
+
+def test_a_path_is_typed_only_if_no_object_may_have_its_values() -> None:
+    def typed(rows: dict[str, Row], *fields: str) -> bool:
+        columns = [LakeColumn(one.replace(".", "_"), one, Kind("json" if one == "a" else "long")) for one in fields]
+        part = ParquetPart(encode_parquet(Manifest("M", rows), columns, "x"), "key", "x", columns)
+        cells, plain = Columns([part]).column("a.b"), Columns.of(list(rows), list(rows.values())).column("a.b")
+        assert list(map(Condition.holds, [condition("$eq", 1)] * 2, cells.cells)) == [
+            condition("$eq", 1).holds(cell) for cell in plain.cells
+        ]
+        return cells.typed is not None
+
+    assert typed({"x": {"a.b": 1}, "y": {"a.b": 2}}, "a.b")
+    assert not typed({"x": {"a": [{"b": 1}]}, "y": {"a.b": 2}}, "a", "a.b")
+    assert not typed({"x": {"a": [{"b": 1}]}, "y": {"a.b": 2}}, "a.b")
+
+
+def test_the_first_texts_are_found_whatever_their_lengths() -> None:
+    for seed in range(examples(200)):
+        dice = Random(seed)
+        texts = ["".join(dice.choice("\0ab") for _ in range(dice.randrange(10))) for _ in range(40)]
+        rows: list[Row] = [{"id": f"{at:02}", "t": f"{dice.choice(('', 'x'))}{text}"} for at, text in enumerate(texts)]
+        for order in ("t", "-t"):
+            query = Query.of(sort=[order], limit=4)
+            assert query.run_columns(typed_columns(rows)) == query.run_columns(cells_of(rows)), seed
+
+
 def test_a_column_of_one_kind_is_typed_across_parts_and_others_are_not() -> None:
     def kind(*cells: JsonValue) -> str | None:
         typed = typed_columns([{"id": str(at), "n": one} for at, one in enumerate(cells)], 2).column("n").typed
         return None if typed is None else typed.kind
 
     assert (kind(1, 2), kind(1.5, 2.0), kind("a", "b"), kind(True, False)) == ("int", "float", "text", "bool")
-    assert (kind(1.5, 2, 2.5, 3.5), kind(2.0, 2.5, 2, 2.5)) == ("number", None)
+    assert (kind(1.5, 2, 2.5, 3.5), kind(2.0, 2.5, 0.5, 1.5), kind(2.0, 2.5, 2, 2.5)) == ("number", "float", None)
     assert (kind(1, "a"), kind(1, None), kind(1, [1]), kind(True, 1), kind(2**63, 1)) == (None,) * 5
 
 

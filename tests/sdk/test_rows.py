@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
+from arro3.core import Table
 from pydantic import BaseModel
 
 from worm.clock import Ids, VirtualClock
 from worm.errors import Invalid
 from worm.model import Model, Worm
 from worm.schema import load_schema
+from worm.sdk.rows import Rows
 from worm.store.memory import MemoryStore
 
 SCHEMA = {
@@ -71,6 +74,10 @@ def session() -> Worm:
     return Worm(MemoryStore(clock=clock), load_schema(SCHEMA), probe=False, clock=clock, ids=Ids.seeded(1, clock))
 
 
+def arrow(rows: Rows[Any]) -> pa.Table:
+    return pa.table(rows.to_arrow())
+
+
 @pytest.fixture
 def things() -> Model:
     things = session().model("Thing")
@@ -95,7 +102,7 @@ def things() -> Model:
 
 
 def test_columns_have_the_types_of_the_schema(things: Model) -> None:
-    table = things.find_all().to_arrow()
+    table = arrow(things.find_all())
     assert dict(zip(table.schema.names, table.schema.types, strict=True)) == TYPES | {"vat": pa.string()}
     rows = table.to_pylist()
     first = rows[0]
@@ -111,7 +118,7 @@ def test_columns_have_the_types_of_the_schema(things: Model) -> None:
 
 
 def test_an_empty_answer_keeps_the_columns(things: Model) -> None:
-    table = things.find_all(filter={"name": "nobody"}).to_arrow()
+    table = arrow(things.find_all(filter={"name": "nobody"}))
     assert table.num_rows == 0
     assert dict(zip(table.schema.names, table.schema.types, strict=True)) == TYPES
     frame = things.find_all(filter={"name": "nobody"}, select=["n"]).to_pandas()
@@ -119,7 +126,7 @@ def test_an_empty_answer_keeps_the_columns(things: Model) -> None:
 
 
 def test_a_selection_gives_its_columns_and_undeclared_fields_are_text(things: Model) -> None:
-    table = things.find_all(select=["where.zip", "vat", "where.more", "id"]).to_arrow()
+    table = arrow(things.find_all(select=["where.zip", "vat", "where.more", "id"]))
     assert table.schema == pa.schema(
         [("id", pa.string()), ("where.zip", pa.int64()), ("vat", pa.string()), ("where.more", pa.string())]
     )
@@ -127,7 +134,7 @@ def test_a_selection_gives_its_columns_and_undeclared_fields_are_text(things: Mo
 
 
 def test_a_populated_field_is_json(things: Model) -> None:
-    table = things.find_all(select=["name"], populate="owner").to_arrow()
+    table = arrow(things.find_all(select=["name"], populate="owner"))
     assert table.schema.field("owner").type == pa.string()
     assert '"x":2.5' in table.to_pylist()[0]["owner"]
 
@@ -136,7 +143,7 @@ def test_populated_references_in_an_array_are_json_each() -> None:
     things = session().model("Thing")
     things.save({"id": "b", "x": 2.5})
     things.save({"id": "a", "crew": ["b", "gone"]})
-    column = things.find_all(filter={"id": "a"}, select=["crew"], populate="crew").to_arrow().column("crew")
+    column = arrow(things.find_all(filter={"id": "a"}, select=["crew"], populate="crew")).column("crew")
     assert column.type == pa.list_(pa.string())
     first, second = column.to_pylist()[0]
     assert ('"x":2.5' in first, second) == (True, None)
@@ -151,6 +158,16 @@ def test_pandas_keeps_integers_with_gaps(things: Model) -> None:
     assert frame["at"][0] == pd.Timestamp("2026-02-24T12:30:00.123456Z")
 
 
+def test_other_packages_take_the_table_without_pyarrow(things: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    rows = things.find_all(select=["name", "n", "at", "tags"])
+    frame = pl.DataFrame(rows.to_arrow())
+    assert frame["n"].to_list() == [2**60, None, 7]
+    assert frame["tags"].to_list() == [["p", "q"], None, None]
+    assert frame["at"][0] == datetime(2026, 2, 24, 12, 30, 0, 123456, tzinfo=UTC)
+    assert Table.from_arrow(rows) == rows.to_arrow()
+
+
 def test_batches_have_one_schema(things: Model) -> None:
     schemas = {str(batch.to_arrow().schema) for batch in things.find_batches(batch_size=1, select=[*TYPES, "vat"])}
     assert len(schemas) == 1
@@ -161,7 +178,7 @@ def test_typed_rows_have_the_same_columns() -> None:
     strict = Worm(db.store, load_schema(_strict()), probe=False, clock=db.clock, ids=db.ids)
     typed = strict.model(Thing)
     typed.save(Thing(id="a", name="Ann", n=5))
-    table = typed.find_all().to_arrow()
+    table = arrow(typed.find_all())
     assert table.select(["id", "name", "n"]).to_pylist() == [{"id": "a", "name": "Ann", "n": 5}]
     assert table.schema.field("n").type == pa.int64()
 
@@ -174,7 +191,7 @@ def test_a_value_that_does_not_fit_names_its_field() -> None:
     things = session().model("Thing")
     things.save({"id": "a", "n": 2**63, "x": 2**60 + 1})
     rows = things.find_all()
-    assert things.find_all(select=["x"]).to_arrow().to_pylist() == [{"id": "a", "x": float(2**60)}]
+    assert arrow(things.find_all(select=["x"])).to_pylist() == [{"id": "a", "x": float(2**60)}]
     with pytest.raises(Invalid, match=r"n: does not fit into a column of type int64"):
         rows.to_arrow()
     rows[0]["n"] = True

@@ -1,8 +1,11 @@
-"""Run by test_export_packages.py in a process of its own: exports that need packages which Spark does not bring.
+"""Run by test_export_packages.py in a process of its own: exports that need packages which Spark does not bring, and
+the Delta table that the collection publishes.
 
-    python -m tests.spark.packages_drive URL ENDPOINT OUT SCRATCH
+    python -m tests.spark.packages_drive URL ENDPOINT OUT SCRATCH LAKE VERSION
 
-OUT is a directory at s3a://. Prints one line of JSON: per export, its exit code and what Spark reads of it.
+OUT is a directory at s3a://, LAKE is where the Delta table is. Prints one line of JSON: per export, its exit code and
+what Spark reads of it; what Spark reads of the Delta table, at the newest version and at the given one; and how many
+rows of the documents, the Delta table and the table differ.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.export import main as export
 from tests.spark.session import new_session
+from worm.spark.source import register
 
 SDK = "2.25.70"
 DELTA, ICEBERG = "io.delta:delta-spark_2.13:4.0.0", "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.0"
@@ -60,16 +64,34 @@ def shown(frame: DataFrame) -> list[list[object]]:
     return sorted([row["id"], row["count"]] for row in frame.select("id", "count").collect())
 
 
-def main(url: str, endpoint_url: str, out: str, scratch: str) -> None:
+def compared(spark: SparkSession, url: str, endpoint_url: str, lake: str, version: str) -> dict[str, object]:
+    """With the columns that have the same type everywhere."""
+    register(spark)
+    options = {"url": url, "endpoint_url": endpoint_url, "model": "Thing"}
+    reader = spark.read.format("worm").options(**options)
+    documents = reader.option("from", "documents").load().drop("mixed")
+    newest, first = (spark.read.format("delta").options(**one).load(lake) for one in ({}, {"versionAsOf": version}))
+    others = {"delta": newest.select(documents.columns), "table": reader.option("from", "table").load().drop("mixed")}
+    return {
+        "published": [shown(newest), shown(first)],
+        "differing": {
+            name: [documents.exceptAll(other).count(), other.exceptAll(documents).count()]
+            for name, other in others.items()
+        },
+    }
+
+
+def main(url: str, endpoint_url: str, out: str, scratch: str, lake: str, version: str) -> None:
     spark = new_spark(endpoint_url, scratch)
     command = ["--url", url, "--endpoint-url", endpoint_url, "--model", "Thing", "--select", "count"]
-    result = {"s3a": [export([*command, "--out", out]), shown(spark.read.parquet(out))]}
+    result: dict[str, object] = {"s3a": [export([*command, "--out", out]), shown(spark.read.parquet(out))]}
     if DELTA in packages():
         place = f"file://{scratch}/delta"
         code = export([*command, "--out", place, "--format", "delta", "--partition-by", "count"])
         result["delta"] = [code, shown(spark.read.format("delta").load(place))]
         code = export([*command, "--out", "lake.worm.things", "--format", "iceberg"])
         result["iceberg"] = [code, shown(spark.table("lake.worm.things"))]
+        result |= compared(spark, url, endpoint_url, lake, version)
     spark.stop()
     print(json.dumps(result))
 

@@ -12,15 +12,26 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from tests.spark.source_room import FIELDS, FILTERS, START, SourceRoom, by_id, memory_url, random_document, random_id
+from tests.spark.source_room import (
+    FIELDS,
+    FILTERS,
+    START,
+    TIMES,
+    SourceRoom,
+    by_id,
+    memory_url,
+    random_document,
+    random_id,
+)
 from worm.clock import iso_seconds
 from worm.codec.strict_json import JsonObject, dumps
 from worm.collections.entries import Change, Head, Row, encode_changes
 from worm.errors import Corrupt, Invalid
 from worm.spark.source import table
 from worm.spark.source.reader import IdPartition, TablePartition
-from worm.spark.source.schema import CORRUPT
+from worm.spark.source.schema import CORRUPT, schema_of
 from worm.spark.source.table import table_schema
+from worm.tables.build import RecordedNews
 from worm.tables.layout import Edit, EditStream, new_base
 from worm.tables.manifest import Manifest
 from worm.tables.root import Counted, Root
@@ -43,7 +54,7 @@ def filled(kind: str, seed: int = 7) -> SourceRoom:
     for one in ids:
         made.things.save(made.things.create(random_document(rng), id=one))
     made.things.build_manifest()
-    for one in rng.sample(ids, 8):
+    for one in rng.sample(ids, 20):
         made.things.save(made.things.get(one) | random_document(rng))
     made.things.save(made.things.create({"name": "n1", "tags": ["a"]}, id="new"))
     for one in ids[::9]:
@@ -89,7 +100,7 @@ def is_of_table(room: SourceRoom, schema: StructType | None = None, **options: s
 # The same rows
 
 
-@pytest.mark.parametrize("filter", FILTERS, ids=lambda one: dumps(one).decode())
+@pytest.mark.parametrize("filter", [*FILTERS, {"visits": {"$ne": None}}], ids=lambda one: dumps(one).decode())
 def test_a_table_has_the_rows_of_the_documents(room: SourceRoom, filter: JsonObject) -> None:
     root, asked = root_of(room), dumps(filter).decode()
     assert not root.is_spread or (len(root.partitions) > 3 and root.deltas and 10 < root.cut < 30)
@@ -119,12 +130,63 @@ def test_values_that_do_not_fit_are_treated_alike(room: SourceRoom, mode: str) -
         room.rows(schema=schema, mode="FAILFAST", read_from="table")
 
 
+def test_odd_values_are_those_of_documents() -> None:
+    """What a typed column of a Parquet file cannot hold, or holds in another way than a frame shows it."""
+    room = SourceRoom(memory_url(), manifest={"enabled": True, "partitionThreshold": 2})
+    odd: list[JsonObject] = [
+        {"score": 2**60, "count": 2**63},
+        {"since": "9999-12-31T23:59:59-05:00"},
+        {"score": 0.5, "count": 1, "since": "2026-01-01T00:00:00Z", "anything": {"a": None}},
+        {"score": None, "count": None, "since": "2026-01-01T00:00:00.123456789+02:00", "mixed": [None]},
+    ]
+    for at, document in enumerate(odd * 2):
+        room.things.save(room.things.create(document, id=f"t{at}"))
+    fields = schema_of(room.spec.collection().definition, "documents").fields
+    schema = StructType([*fields, StructField(CORRUPT, StringType())])
+    rows = by_id(room.rows(schema=schema, read_from="table"))
+
+    assert root_of(room).is_spread
+    assert rows == by_id(room.rows(schema=schema))
+    assert [row["score"] for row in rows[:4]] == [2.0**60, None, 0.5, None]
+    assert [str(row[CORRUPT]).partition(":")[0] for row in rows[:4]] == ["count", "since", "None", "None"]
+
+
+def test_a_changed_row_that_lacks_the_value_of_a_filter_is_there_once() -> None:
+    room = SourceRoom(memory_url(), **KINDS["spread"])
+    for at in range(30):
+        room.things.save(room.things.create({"visits": [*TIMES]}, id=f"t{at:02d}"))
+    room.things.build_manifest()
+    room.things.patch("t07", {"name": "changed"})
+    assert len(root_of(room).deltas) == 1
+
+    assert len(room.rows(filter='{"visits": {"$ne": null}}', read_from="table")) == 30
+
+
+def test_a_delta_with_an_older_row_changes_nothing() -> None:
+    room = filled("spread")
+    expected, known = by_id(room.rows()), ManifestTree(room.spec.collection()).read()
+    assert known is not None
+    newest = next(one for one, seq in known.seqs.items() if seq > 1 and one in known.entities)
+    older = Change(newest, Head(1, None, None, live=True, ts=iso_seconds(START)), {"name": "older"})
+    news = RecordedNews(Manifest("Thing"), [older])
+    tree = ManifestTree(room.spec.collection())
+    tree.reform()
+    tree.fold(lambda: news, lambda stored: known)
+
+    assert len(root_of(room).deltas) == 1
+    assert by_id(room.rows(read_from="table")) == expected
+
+
 def test_tasks_read_deltas_that_are_too_large_for_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     room = filled("spread")
     monkeypatch.setattr(table, "DELTA_BYTES_MAX", 0)
-    tasks = room.reader(read_from="table").partitions()
+    reader, root = room.reader(IDS, read_from="table", partitions="2"), root_of(room)
+    tasks = reader.partitions()
+    with room.spec.store().requests.measure() as requests:
+        counts = [sum(batch.num_rows for batch in reader.read(one)) for one in tasks]
 
-    assert all(isinstance(one, TablePartition) and one.share.deltas for one in tasks)
+    assert len(counts) == 2
+    assert requests["GET"] == len(root.partitions) + 2 * len(root.deltas), "each task reads them once"
     assert by_id(room.rows(read_from="table")) == by_id(room.rows())
 
 
@@ -132,7 +194,7 @@ def test_tasks_read_deltas_that_are_too_large_for_the_driver(monkeypatch: pytest
 
 
 def seeded(count: int, threshold: int) -> SourceRoom:
-    """A table without documents: whoever reads one of them finds nothing."""
+    """A table without documents: a read of one of them would find nothing."""
     room = SourceRoom(memory_url(), manifest={"enabled": True, "partitionThreshold": threshold, "maxPartitions": 200})
     collection = room.spec.collection()
     rows: dict[str, Row] = {f"t{number:07d}": {"name": f"n{number % 7}", "count": number} for number in range(count)}
@@ -188,6 +250,15 @@ def test_a_frame_without_columns_is_counted_by_the_root_alone() -> None:
 
     assert (len(counts), sum(counts)) == (3, 2000)
     assert requests["total"] == 1
+    some = room.reader(NOTHING, "table", filter='{"count": {"$lt": 150}}')
+    assert sum(batch.num_rows for one in some.partitions() for batch in some.read(one)) == 150
+
+
+def test_a_frame_without_columns_is_refused_where_spark_cannot_count_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = seeded(10, 100)
+    monkeypatch.setattr("worm.spark.source.cells._spark_version", lambda: (4, 0))
+    with pytest.raises(Invalid, match="counts no rows"):
+        room.reader(NOTHING, "table")
 
 
 def test_changed_rows_are_counted_once_and_deleted_ones_not_at_all(room: SourceRoom) -> None:
@@ -308,5 +379,14 @@ def test_planning_starts_again_if_the_root_has_changed(monkeypatch: pytest.Monke
     room = filled("spread")
     remove(room, "delta-")
     with pytest.raises(Corrupt, match="gone"):
+        room.rows(read_from="table")
+    assert not is_of_table(room)
+
+
+def test_a_damaged_root_is_told() -> None:
+    room = filled("whole")
+    room.spec.store().put(ManifestTree(room.spec.collection()).key, b"{}")
+
+    with pytest.raises(Corrupt):
         room.rows(read_from="table")
     assert not is_of_table(room)

@@ -105,6 +105,8 @@ VALUES: dict[Type, list[JsonValue]] = {
         "2026-01-31T12:00+02:00",
         "0001-01-01T00:00:00Z",
         "9999-12-31T23:59:59.999999Z",
+        "9999-12-31T23:59:59-05:00",
+        "0001-01-01T00:00:00+05:00",
         "no time",
     ],
 }
@@ -174,16 +176,26 @@ def test_other_readers_see_typed_values_and_everything_else_as_json() -> None:
         LakeColumn("o", "o", STRUCT),
     ]
     good: Row = {"s": "x", "i": 7, "d": 1, "b": True, "t": "2026-01-31", "j": [1], "l": ["a"], "o": {"a": 1, "c": "x"}}
-    odd: Row = {**{name: {"odd": True} for name in good}, "i": 2**63, "extra": 1, "s": None}
+    odd: Row = {**{name: {"odd": True} for name in good}, "i": 2**63, "extra": 1, "s": None, "j": None}
     found = others_read(Manifest("M", {"good": good, "odd": odd}, {"good": 5}, etags={"odd": "e"}), columns)
     assert [found[name][0] for name in ("id", "s", "i", "d", "b", "j")] == ["good", "x", 7, 1.0, True, "[1]"]
     assert found["l"][0] == ["a"]
     assert found["t"][0].isoformat() == "2026-01-31T00:00:00+00:00"
     assert found["o"] == [{"a": 1, "b": None, "c": '"x"'}, {"a": None, "b": None, "c": None}]
     assert (found["_seq"], found["_etag"]) == ([5, None], [None, "e"])
-    assert [found[name][1] for name in ("s", "i", "d", "b", "t", "l")] == [None] * 6
-    rest = {name: odd[name] for name in ("b", "d", "extra", "i", "s", "t")}
+    assert [found[name][1] for name in ("s", "i", "d", "b", "t", "l", "j")] == [None] * 7
+    rest = {name: odd[name] for name in ("b", "d", "extra", "i", "j", "s", "t")}
     assert (found["_rest"][0], found["_rest"][1]) == (None, dumps(rest).decode())
+
+
+@pytest.mark.parametrize("odd", ["9999-12-31T23:59:59-05:00", "0001-01-01T00:00:00+05:00"])
+def test_a_time_that_no_calendar_has_in_utc_is_exact_for_us_and_empty_for_others(odd: str) -> None:
+    columns = [*columns_of(t="timestamp"), LakeColumn("l", "l", Kind("array", items=Kind("timestamp")))]
+    part = Manifest("M", {"a": {"t": odd, "l": [odd, "2026-01-31"]}, "b": {"t": "2026-01-31"}})
+    found, others = opened(part, columns), others_read(part, columns)
+    assert (found.cells("t"), found.cells("l")[0]) == ([odd, "2026-01-31"], [odd, "2026-01-31"])
+    assert (others["t"][0], others["l"][0][0]) == (None, None)
+    assert found.stats["minValues"] == {"id": "a", "t": "2026-01-31T00:00:00.000Z"}
 
 
 def test_statistics_are_those_of_the_columns() -> None:

@@ -29,6 +29,7 @@ from worm.api import (
     histories,
     models,
     queries,
+    sql,
     static,
     transactions,
     trash,
@@ -63,6 +64,7 @@ Identify = Callable[[Call, Event], Identity]
 ROUTES: tuple[Route, ...] = (
     *models.ROUTES,
     *queries.ROUTES,
+    *sql.ROUTES,
     *documents.ROUTES,
     *uploads.ROUTES,
     *exports.ROUTES,

@@ -1,4 +1,4 @@
-"""All rows of a model as a file: CSV, NDJSON, and where pyarrow is installed Parquet and Arrow.
+"""All rows of a model as a file: CSV, NDJSON, Parquet and Arrow.
 
 Rows are read in batches and streamed. CSV, Parquet and Arrow name all columns at the start: unless the caller selects
 some, rows go to a temporary file until all are read. A function returns everything at once, so it refuses larger
@@ -10,14 +10,12 @@ It is a separate module because it has the endpoints of one noun; `app.py` only 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from importlib import import_module
-from importlib.util import find_spec
+from functools import partial
 from itertools import chain
-from typing import IO, Any, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
 from worm.api.call import Call, HttpAnswer
-from worm.api.problems import HttpProblem
 from worm.api.queries import ALLOW_SCAN, AT, FILTER, SELECT, AskedRows, filter_of, spoken, within
 from worm.api.routes import BRANCH, Parameter, Route
 from worm.codec.csv_rows import csv_chunks, json_line, spooled, unspooled
@@ -28,6 +26,9 @@ from worm.query.filter_text import columns_of, parse_select
 from worm.schema import ModelDef
 from worm.sdk.rows import Rows
 from worm.values import dataclass
+
+if TYPE_CHECKING:
+    from arro3.core import RecordBatchReader, Table
 
 MEDIA_TYPES = {
     "csv": "text/csv; charset=utf-8",
@@ -53,9 +54,6 @@ def export_documents(call: Call) -> HttpAnswer:
     kind = call.query.one("format") or "csv"
     if kind not in MEDIA_TYPES:
         raise Invalid(f"must be one of {', '.join(MEDIA_TYPES)}, not {shown(kind)}", path="format")
-    if kind in ("parquet", "arrow") and find_spec("pyarrow") is None:
-        hint = "install it: pip install 's3worm[arrow]'; csv and ndjson work without it"
-        raise HttpProblem(501, "not-installed", f"{kind} needs the package pyarrow", hint=hint)
     pieces = iter(_WRITERS[kind](_exported(call)))
     first = next(pieces, b"")  # errors in the request surface before the answer begins
     name = quote(f"{call.parameters['model']}.{kind}", safe="")
@@ -87,7 +85,7 @@ def _ndjson(exported: Exported) -> Iterator[bytes]:
     return ("".join(f"{json_line(row)}\n" for row in rows).encode() for rows in exported.batches)
 
 
-def _tables(exported: Exported, spool: IO[str]) -> Iterator[Any]:
+def _tables(exported: Exported, spool: IO[str]) -> Iterator[Table]:
     """Arrow tables with the same columns; at least one."""
     known: Iterable[Sequence[Mapping[str, JsonValue]]] = exported.batches
     columns = exported.columns
@@ -108,32 +106,50 @@ def _tables(exported: Exported, spool: IO[str]) -> Iterator[Any]:
         yield _arrow(exported.definition, columns, [])
 
 
-def _arrow(definition: ModelDef, columns: list[str], rows: Sequence[Mapping[str, JsonValue]]) -> Any:
+def _arrow(definition: ModelDef, columns: list[str], rows: Sequence[Mapping[str, JsonValue]]) -> Table:
     made = Rows([DocumentDict(row) for row in rows], definition=definition, plan=cast("Any", None), select=columns)
     return made.to_arrow()
 
 
-def _written(make: Callable[[Any, Any], Any], exported: Exported) -> Iterator[bytes]:
-    """`make` returns a table writer for a file and a schema."""
+def _written(write: Callable[[RecordBatchReader, IO[bytes]], None], exported: Exported) -> Iterator[bytes]:
     from tempfile import TemporaryFile
 
+    from arro3.core import RecordBatch, RecordBatchReader
+
+    failures: list[Exception] = []
+
+    def batches(first: Table, others: Iterator[Table]) -> Iterator[RecordBatch]:
+        try:
+            for table in chain([first], others):
+                yield from table.to_batches()
+        except Exception as error:
+            failures.append(error)
+            raise
+
     with TemporaryFile("w+", encoding="utf-8", newline="\n") as spool, TemporaryFile() as target:
-        writer = None
-        for table in _tables(exported, spool):
-            writer = writer or make(target, table.schema)
-            writer.write_table(table)
-        cast("Any", writer).close()
+        tables = _tables(exported, spool)
+        first = next(tables)
+        try:
+            write(RecordBatchReader.from_batches(first.schema, batches(first, tables)), target)
+        except Exception:
+            if failures:  # arro3 turns an error of the rows into one of its own
+                raise failures[0] from None
+            raise
         target.seek(0)
         while piece := target.read(CHUNK_BYTES):
             yield piece
 
 
 def _parquet(exported: Exported) -> Iterator[bytes]:
-    return _written(import_module("pyarrow.parquet").ParquetWriter, exported)
+    from arro3.io import write_parquet
+
+    return _written(partial(write_parquet, compression="snappy"), exported)
 
 
 def _arrow_stream(exported: Exported) -> Iterator[bytes]:
-    return _written(import_module("pyarrow.ipc").new_stream, exported)
+    from arro3.io import write_ipc_stream
+
+    return _written(partial(write_ipc_stream, compression=None), exported)
 
 
 _WRITERS: dict[str, Callable[[Exported], Iterator[bytes]]] = {
@@ -158,7 +174,7 @@ ROUTES = (
             ALLOW_SCAN,
         ),
         media_types=tuple(MEDIA_TYPES.values()),
-        problems=(400, 404, 413, 501),
+        problems=(400, 404, 413),
         tag="queries",
     ),
 )

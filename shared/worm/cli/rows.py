@@ -13,13 +13,14 @@ from contextlib import contextmanager
 from dataclasses import field
 from decimal import Decimal
 from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, TypedDict, cast
 
 import typer
 
 from worm.cli.arguments import ModelName, complete_model, note_undeclared, opened_output, output_path
-from worm.cli.options import SessionOnBranch, TargetOnBranch
+from worm.cli.options import SessionOnBranch, TargetOnBranch, needs_extra
 from worm.cli.output import (
     RowFormat,
     Rows,
@@ -248,14 +249,15 @@ def query(
     """Query the rows of a model, or of several with SQL."""
     statement = once(sql, "--sql", "one statement can name several models")
     if statement is not None:
-        asked_otherwise: dict[str, object] = {"MODEL": model, "--filter": filter, "--where": where}
-        asked_otherwise |= {"--sort": sort, "--select": select}
-        asked_otherwise |= {"--limit": limit is not None, "--offset": offset, "--cursor": cursor}
-        asked_otherwise |= {"--strategy": strategy, "--explain": explain, "--analyze": analyze}
-        for option in [name for name, one in asked_otherwise.items() if one]:
+        others: dict[str, object] = {"MODEL": model, "--filter": filter, "--where": where, "--sort": sort}
+        others |= {"--select": select, "--limit": limit is not None, "--offset": offset, "--cursor": cursor}
+        others |= {"--strategy": strategy, "--explain": explain, "--analyze": analyze}
+        for option in [name for name, one in others.items() if one]:
             hint = "say it in the statement: FROM, WHERE, ORDER BY, LIMIT, OFFSET, EXPLAIN"
             raise Invalid(f"{option} and --sql cannot be combined", hint=hint)
         limits: SqlOptions = {"timeout": timeout or TIMEOUT_SECONDS, "memory_limit": memory_limit or MEMORY_LIMIT}
+        with needs_extra("sql"):
+            import_module("duckdb")
         found = session.sql(statement, **limits, **moment(at, max_changed))
         echo_rows(found.columns, [json_row(row) for row in found], format, raw_csv=csv_raw)
         return

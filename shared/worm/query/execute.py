@@ -29,7 +29,7 @@ from worm.collections.collection import Collection
 from worm.collections.documents import NO_VERSION, DocumentVersion
 from worm.collections.entries import APART, Document, Row, is_cut, table_row
 from worm.errors import Corrupt, Invalid
-from worm.query.aggregate import Aggregate, Computed, Distinct
+from worm.query.aggregate import Computed
 from worm.query.budget import ALLOWED, TooExpensive
 from worm.query.filters import And, Filter
 from worm.query.needs import Needs, Request
@@ -502,13 +502,9 @@ class Reader:
             return len(filter.positions(search.columns))
         return sum(filter.matches(row) for row in documents.rows(self._affordable(search)))
 
-    def aggregate(self, aggregate: Aggregate) -> dict[str, JsonValue]:
-        """The totals, from the manifest if it has the fields, else from documents."""
-        return self._answered(lambda: self._computed(aggregate))
-
-    def distinct(self, distinct: Distinct) -> list[JsonValue]:
-        """The distinct values of a field, found in the same way as totals."""
-        return self._answered(lambda: self._computed(distinct))
+    def compute(self, computed: Computed[R]) -> R:
+        """Totals, distinct values or a table, from the manifest if it has the fields, else from documents."""
+        return self._answered(lambda: self._computed(computed))
 
     def _computed(self, computed: Computed[R]) -> R:
         wanted = Query(computed.filter, select=tuple(sorted(computed.fields())))

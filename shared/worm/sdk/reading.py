@@ -33,7 +33,7 @@ from worm.query.planner import Cost, Plan
 from worm.query.query import Query, Row, Sort
 from worm.query.stream import Stream
 from worm.schema import FieldDef, ModelDef
-from worm.schema.definition import find_field, undeclared_fields
+from worm.schema.definition import TIME_FIELDS, find_field, undeclared_fields
 from worm.schema.fields import SINGLETON_ID, id_shown
 from worm.sdk.access import Access, D, Result, missing
 from worm.sdk.document import DocumentDict, Provenance
@@ -48,12 +48,14 @@ from worm.sdk.past import (
     check_changed,
     check_most,
 )
-from worm.sdk.rows import Rows
+from worm.sdk.rows import ArrowRows, Rows
 from worm.sdk.searching import HistorySource
 from worm.store.base import Object, Read
 from worm.store.parallel import chunked, in_parallel
 
 if TYPE_CHECKING:
+    from arro3.core import Table
+
     from worm.sdk.sql import DuckConnection, DuckRelation
 
 Fields = Sequence[str] | str
@@ -371,7 +373,17 @@ class Reading(Access[D]):
         """
         from worm.sdk.sql import register_rows
 
-        return register_rows(connection, self.name if name is None else name, lambda: self.find_all().to_arrow())
+        return register_rows(connection, self.name if name is None else name, lambda: self._all_rows(None))
+
+    def _all_rows(
+        self, fields: Sequence[str] | None, at: Position | None = None, max_changed: int | None = CHANGED_MAX
+    ) -> Table:
+        """All rows as an Arrow table, with these declared fields (None: all, and undeclared ones)."""
+        definition = self._collection.definition
+        if fields is None and not definition.strict:
+            return self.find_all(at=at, max_changed=max_changed).to_arrow()
+        names = (*definition.fields, *TIME_FIELDS) if fields is None else fields
+        return self._reader_at(at, max_changed).compute(ArrowRows(definition, tuple(names)))
 
     def count(
         self,
@@ -447,7 +459,7 @@ class Reading(Access[D]):
             filter=self._by_id(filter),
         )
         undeclared_fields(self._collection.definition, sorted(wanted.fields()))
-        return self._reader_at(at, max_changed).aggregate(wanted)
+        return self._reader_at(at, max_changed).compute(wanted)
 
     def distinct(
         self,
@@ -466,7 +478,7 @@ class Reading(Access[D]):
         """
         wanted = Distinct.of(field, self._by_id(filter))
         undeclared_fields(self._collection.definition, sorted(wanted.fields()))
-        return self._reader_at(at, max_changed).distinct(wanted)
+        return self._reader_at(at, max_changed).compute(wanted)
 
     # The moment
 

@@ -1,4 +1,5 @@
 """Rows: the result of a query. A list with the cursor of the next page, its plan, and conversions to Arrow and pandas.
+An Arrow table needs no other package: pandas, Polars, DuckDB and PyArrow take it by the Arrow PyCapsule interface.
 
 Columns of `to_arrow()` have the types of the schema, even without rows:
 
@@ -16,7 +17,8 @@ Missing and null are both null.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from dataclasses import field
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -24,18 +26,24 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from worm.codec.strict_json import JsonValue, Missing, dumps, field_value
 from worm.collections.entries import Row
 from worm.errors import Invalid, shown
+from worm.query.filters import Filter
 from worm.query.planner import Plan
 from worm.schema import FieldDef, ModelDef
 from worm.schema.definition import TIME_FIELDS, find_field
 from worm.sdk.html import list_repr, rows_html
 from worm.sdk.shapes import is_object
+from worm.tables.columns import Columns
+from worm.values import dataclass
 
 if TYPE_CHECKING:
     import pandas
-    import pyarrow
+    from arro3.core import Array, DataType, Table
+
+    from worm.tables.typed import Typed
 
 R = TypeVar("R")
 T = TypeVar("T")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Rows(list[R]):
@@ -79,29 +87,27 @@ class Rows(list[R]):
         records = [self._record(item) for item in self]
         return rows_html(self._names(records), records, self.cursor)
 
-    def to_arrow(self) -> pyarrow.Table:
-        """A `pyarrow.Table`, one column per field, typed by the schema."""
-        arrow = _package("pyarrow")
+    def to_arrow(self) -> Table:
+        """An Arrow table (`arro3.core.Table`), one column per field, typed by the schema. `pyarrow.table(…)`, Polars
+        and DuckDB take it as it is.
+
+        Examples:
+            >>> customers.find_all(select=["name"]).to_arrow().column_names
+            ['id', 'name']
+        """
         records = [self._record(item) for item in self]
-        columns = [(name, *_column(arrow, self._field(name))) for name in self._names(records)]
-        arrays = []
-        for name, kind, convert in columns:
-            values = [field_value(record, name) for record in records]
-            try:
-                cells = [None if isinstance(value, Missing) or value is None else convert(value) for value in values]
-                arrays.append(arrow.array(cells, type=kind))
-            except (arrow.ArrowException, OverflowError, TypeError, ValueError) as mistake:
-                hint = "leave the field out of select, or declare another type"
-                raise Invalid(
-                    f"does not fit into a column of type {kind}: {mistake}", path=name, hint=hint
-                ) from mistake
-        schema = arrow.schema([(name, kind) for name, kind, _ in columns])
-        return arrow.Table.from_arrays(arrays, schema=schema)
+        return _table(
+            self._definition, self._names(records), lambda name: [field_value(record, name) for record in records]
+        )
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The Arrow PyCapsule interface: the table for packages that take any Arrow data."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def to_pandas(self) -> pandas.DataFrame:
         """A `pandas.DataFrame` whose columns keep the Arrow types (so integers with gaps stay integers)."""
-        frames = _package("pandas")
-        return self.to_arrow().to_pandas(types_mapper=frames.ArrowDtype)
+        frames, arrow = _package("pandas"), _package("pyarrow")
+        return arrow.table(self.to_arrow()).to_pandas(types_mapper=frames.ArrowDtype)
 
     def _record(self, item: object) -> Row:
         if id(item) in self._records:
@@ -119,35 +125,115 @@ class Rows(list[R]):
         declared = ("id", *self._definition.fields, *TIME_FIELDS)
         return list(dict.fromkeys((*declared, *(name for record in records for name in record))))
 
-    def _field(self, name: str) -> FieldDef | None:
-        if name == "id":
-            return FieldDef(type="string")
-        field = find_field(self._definition.fields, name)[1]
-        return FieldDef(type="datetime") if field is None and name in TIME_FIELDS else field
+
+@dataclass(frozen=True, slots=True)
+class ArrowRows:
+    """All rows of a model with these fields as an Arrow table, computed from columns as totals are: no row is made."""
+
+    definition: ModelDef
+    names: tuple[str, ...]
+    filter: Filter = field(default_factory=lambda: Filter.compile(None))
+
+    def fields(self) -> set[str]:
+        """Every field that it reads."""
+        return {*self.names}
+
+    def run(self, rows: Iterable[Row]) -> Table:
+        """The table from rows that include their id."""
+        kept = list(rows)
+        return self._table(lambda name: [field_value(row, name) for row in kept])
+
+    def run_columns(self, columns: Columns) -> Table:
+        """The same table from columns, faster."""
+        columns.prepare(self.names)
+        return self._table(lambda name: columns.column(name).typed or columns.values(name))
+
+    def _table(self, find: Callable[[str], Sequence[JsonValue | Missing] | Typed]) -> Table:
+        return _table(self.definition, dict.fromkeys(("id", *self.names)), find)
 
 
-Convert = Callable[[JsonValue], object]
+def _table(
+    definition: ModelDef, names: Iterable[str], find: Callable[[str], Sequence[JsonValue | Missing] | Typed]
+) -> Table:
+    from arro3.core import Field, Schema, Table
+
+    columns, arrays = {name: _column(_declared(definition, name)) for name in names}, []
+    for name, column in columns.items():
+        found = find(name)
+        if not isinstance(found, Sequence):
+            if (array := column.taken(found)) is not None:
+                arrays.append(array)
+                continue
+            found = found.cells()
+        try:
+            arrays.append(column.array([None if isinstance(value, Missing) else value for value in found]))
+        except (OverflowError, TypeError, ValueError) as mistake:
+            hint = "leave the field out of select, or declare another type"
+            problem = f"does not fit into a column of type {column.name}: {mistake}"
+            raise Invalid(problem, path=name, hint=hint) from mistake
+    fields = [Field(name, column.type, nullable=True) for name, column in columns.items()]
+    return Table.from_arrays(arrays, schema=Schema(fields))
 
 
-def _column(arrow: ModuleType, field: FieldDef | None) -> tuple[pyarrow.DataType, Convert]:
-    """The Arrow type of a field, and the function that converts a value that is not null."""
-    kind = "text" if field is None or field.type == "object" else field.type
-    if field is not None and kind == "array":
-        item, convert = _column(arrow, field.items)
-        return arrow.list_(item), lambda value: _items(value, convert)
-    simple: dict[str, tuple[object, Convert]] = {
-        "integer": (arrow.int64(), _whole),
-        "number": (arrow.float64(), _float),
-        "boolean": (arrow.bool_(), _truth),
-        "datetime": (arrow.timestamp("us", tz="UTC"), _moment),
+def _declared(definition: ModelDef, name: str) -> FieldDef | None:
+    if name == "id":
+        return FieldDef(type="string")
+    found = find_field(definition.fields, name)[1]
+    return FieldDef(type="datetime") if found is None and name in TIME_FIELDS else found
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """How a field becomes an Arrow array. `convert`: checks and converts a value that is not null. `items`: of a
+    list."""
+
+    name: str
+    type: DataType
+    convert: Callable[[JsonValue], object]
+    items: _Column | None = None
+
+    def taken(self, typed: Typed) -> Array | None:
+        """The array of a column that is one already; None if it has other values."""
+        kinds = {"string": ("text",), "int64": ("int",), "double": ("float", "number"), "bool": ("bool",)}
+        return typed.array.cast(self.type) if typed.kind in kinds.get(self.name, ()) else None
+
+    def array(self, values: Sequence[JsonValue]) -> Array:
+        from arro3.core import Array, DataType, list_array
+
+        cells = [None if value is None else self.convert(value) for value in values]
+        if self.items is None:
+            is_time = self.convert is _microseconds
+            return Array(cells, type=DataType.int64()).cast(self.type) if is_time else Array(cells, type=self.type)
+        items, offsets = list[JsonValue](), [0]
+        for cell in cast("list[list[JsonValue] | None]", cells):
+            items += cell or ()
+            offsets.append(len(items))
+        starts, absent = Array(offsets, type=DataType.int32()), [cell is None for cell in cells]
+        mask = Array(absent, type=DataType.bool())
+        return list_array(starts, self.items.array(items), type=self.type, mask=mask)
+
+
+def _column(declared: FieldDef | None) -> _Column:
+    """The Arrow type of a field."""
+    from arro3.core import DataType, Field
+
+    kind = "text" if declared is None or declared.type == "object" else declared.type
+    if declared is not None and kind == "array":
+        item = _column(declared.items)
+        return _Column(f"list<{item.name}>", DataType.list(Field("item", item.type, nullable=True)), _items, item)
+    simple = {
+        "integer": _Column("int64", DataType.int64(), _whole),
+        "number": _Column("double", DataType.float64(), _float),
+        "boolean": _Column("bool", DataType.bool(), _truth),
+        "datetime": _Column("timestamp", DataType.timestamp("us", tz="UTC"), _microseconds),
     }
-    return cast("tuple[pyarrow.DataType, Convert]", simple.get(kind, (arrow.string(), _text)))
+    return simple.get(kind, _Column("string", DataType.string(), _text))
 
 
-def _items(value: JsonValue, convert: Convert) -> list[object]:
+def _items(value: JsonValue) -> object:
     if not isinstance(value, list):
         raise TypeError(f"{shown(value)} is not an array")
-    return [None if item is None else convert(item) for item in value]
+    return value
 
 
 def _whole(value: JsonValue) -> object:
@@ -168,10 +254,12 @@ def _truth(value: JsonValue) -> object:
     return value
 
 
-def _moment(value: JsonValue) -> object:
+def _microseconds(value: JsonValue) -> object:
+    """Since 1970, in UTC."""
     if not isinstance(value, str):
         raise TypeError(f"{shown(value)} is not a time")
-    return datetime.fromisoformat(value)
+    moment = datetime.fromisoformat(value)
+    return (moment.replace(tzinfo=moment.tzinfo or UTC) - _EPOCH) // timedelta(microseconds=1)
 
 
 def _text(value: JsonValue) -> object:

@@ -31,7 +31,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 from uuid import UUID
 
-from worm.codec.strict_json import JsonObject, JsonValue, loads
+from worm.codec.strict_json import INT_MAX, INT_MIN, JsonObject, JsonValue, loads
 from worm.errors import Hint, Invalid, shown
 from worm.schema import ModelDef
 from worm.schema.definition import TIME_FIELDS
@@ -58,6 +58,7 @@ Read = Callable[[str, list[str] | None], object]
 """Reads the rows of a model with these fields (None: all), as an object with `__arrow_c_stream__`."""
 _AS_TEXT = re.compile(r"\b(INTERVAL|BIT|BIGNUM|VARIANT|UNION|GEOMETRY|TIME WITH)\b")
 """Types that Arrow lacks, or that come back changed."""
+_HUGE = re.compile(r"\bU?HUGEINT\b")
 _VALUES = (bool, int, float, str, bytes, Decimal, date, time, timedelta, UUID)
 _READS = ("SELECT", "EXPLAIN")
 """DuckDB's kinds of statements that only read. VALUES, FROM, DESCRIBE, SHOW and SUMMARIZE are a SELECT for it."""
@@ -164,13 +165,16 @@ def json_row(row: SqlRow) -> JsonObject:
 
 
 def json_value(value: Any) -> JsonValue:
-    """Decimals are numbers, times are ISO 8601, bytes are hexadecimal; a number that JSON lacks is null."""
+    """Decimals are numbers, times are ISO 8601, bytes are hexadecimal. An integer beyond 64 bits is text; infinity and
+    NaN, which JSON lacks, are null."""
     if isinstance(value, list | tuple):
         return [json_value(one) for one in value]
     if isinstance(value, dict):
         return {str(name): json_value(one) for name, one in value.items()}
     if isinstance(value, Decimal):
         value = int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, int):
+        return value if INT_MIN <= value <= INT_MAX else str(value)
     if isinstance(value, float):
         return value if abs(value) < float("inf") else None
     if isinstance(value, datetime) and value.tzinfo is not None:
@@ -182,11 +186,13 @@ def json_value(value: Any) -> JsonValue:
 
 @dataclass(frozen=True, slots=True)
 class SqlLimits:
-    """What a statement may take. None: as much as it needs."""
+    """What a statement may take. None: as much as it needs. `is_cut`: the answer ends after `max_rows`; otherwise, more
+    rows are an error."""
 
     memory_limit: str = MEMORY_LIMIT
     timeout: float | None = TIMEOUT_SECONDS
     max_rows: int | None = ROWS_MAX
+    is_cut: bool = False
 
     @classmethod
     def of(cls, memory_limit: object, timeout: object, max_rows: object) -> SqlLimits:
@@ -287,8 +293,6 @@ def _opened(engine: Any, limits: SqlLimits) -> DuckConnection:
     """A database in memory that reaches nothing else: no files, network, extensions, Python variables."""
     settings = {
         "enable_external_access": "false",
-        "autoload_known_extensions": "false",
-        "autoinstall_known_extensions": "false",
         "python_enable_replacements": "false",
         "temp_directory": "",
         "memory_limit": limits.memory_limit,
@@ -458,19 +462,21 @@ def _answer(connection: DuckConnection, statement: str, params: Params | None, l
         names = found.project("*").columns  # of two equal names, the second is changed
         chosen = found.project(", ".join(_column(at, *one) for at, one in enumerate(zip(names, kinds, strict=True), 1)))
         if limits.max_rows is not None:
-            chosen = chosen.limit(limits.max_rows + 1)
+            chosen = chosen.limit(limits.max_rows + (not limits.is_cut))
         kept = chosen.materialize()
     table = Table.from_arrow(kept)
     if limits.max_rows is not None and table.num_rows > limits.max_rows:
         hint = Hint("add LIMIT to the statement, or raise max_rows", "add LIMIT to the statement")
         raise Invalid(f"the answer has more than {limits.max_rows:,} rows", path="statement", hint=hint)
-    integers = {name for name, kind in zip(names, kinds, strict=True) if kind in ("HUGEINT", "UHUGEINT")}
+    integers = {name for name, kind in zip(names, kinds, strict=True) if _HUGE.fullmatch(kind)}
     return SqlRows(table, frozenset(integers))
 
 
 def _column(at: int, name: str, kind: str) -> str:
-    quoted = name.replace('"', '""')
-    return f'#{at}{"::VARCHAR" if _AS_TEXT.search(kind) else ""} AS "{quoted}"'
+    """As Arrow can hold it. DuckDB would export a HUGEINT as a decimal that lacks its last digit."""
+    quoted, exact = name.replace('"', '""'), _HUGE.sub("DECIMAL(38,0)", kind)
+    cast = "::VARCHAR" if _AS_TEXT.search(kind) else f"::{exact}" if exact != kind else ""
+    return f'#{at}{cast} AS "{quoted}"'
 
 
 def _said(error: Exception) -> str:
@@ -482,7 +488,7 @@ def _invalid(engine: Any, error: Exception, models: Mapping[str, ModelDef], limi
     said = _said(error)
     if isinstance(error, engine.InterruptException):
         hint = Hint("ask for less, or raise timeout", "ask for less, or raise --timeout", "ask for less")
-        return Invalid(f"the statement took longer than {limits.timeout:g} seconds", path="statement", hint=hint)
+        return Invalid(f"the statement took longer than {limits.timeout:g} s", path="statement", hint=hint)
     if isinstance(error, engine.OutOfMemoryException):
         hint = Hint("ask for less, or raise memory_limit", "ask for less, or raise --memory-limit", "ask for less")
         return Invalid(f"the statement needs more than {limits.memory_limit} of memory", path="statement", hint=hint)
@@ -499,6 +505,6 @@ def _invalid(engine: Any, error: Exception, models: Mapping[str, ModelDef], limi
 
 def _meant(name: str, models: Mapping[str, ModelDef]) -> str:
     if _model_called(name, models) is not None:
-        return "a statement reads the models that stand after FROM and JOIN"
+        return "only models that are named after FROM and JOIN are read"
     close = get_close_matches(name.lower(), [one.lower() for one in models], n=1)
     return f"did you mean {_model_called(close[0], models)}?" if close else f"models: {', '.join(models) or 'none'}"

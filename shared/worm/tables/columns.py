@@ -281,8 +281,9 @@ class Columns:
             part.prepare(wanted)
 
     def _found(self, field: str) -> list[Cell] | Typed:
-        typed = [one for part in self._parts if (one := part.typed(field)) is not None]
-        joined = typed[0].joined(typed) if len(typed) == len(self._parts) and typed else None
+        parts = [part for part in self._parts if part.count]
+        typed = [one for part in parts if (one := part.typed(field)) is not None]
+        joined = typed[0].joined(typed) if typed and len(typed) == len(parts) else None
         return self.cells(field) if joined is None else joined
 
     def cells(self, field: str) -> list[Cell]:

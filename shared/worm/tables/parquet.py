@@ -51,6 +51,7 @@ _BAD_IN_NAMES = frozenset(" ,;{}()\n\t=")
 _STATS_COLUMNS = _STATS_TEXT = 32
 _SECONDS_LENGTH, _DATE_LENGTH = len("2026-01-31T12:00:00Z"), len("2026-01-31")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_MICROSECOND = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 _LAST_MICROSECOND = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 
 Type: TypeAlias = Literal["string", "long", "double", "boolean", "timestamp", "array", "struct", "json"]
@@ -162,13 +163,15 @@ class _Draft:
 
     def _add(self, column: LakeColumn, cells: Cells) -> None:
         kind, name = column.kind, column.name
-        if kind.type == "json" or kind.is_nested:
+        if kind.is_nested:
             texts = [None if isinstance(cell, Missing) else dumps(cell).decode() for cell in cells]
-            self.arrays[EXACT + name if kind.is_nested else name] = array_of(texts, Kind("string"))
-            if kind.is_nested:
-                self.arrays[name] = _nested(cells, kind)
+            self.arrays[EXACT + name] = array_of(texts, Kind("string"))
+            self.arrays[name] = _nested(cells, kind)
             return
         values = self._plain(column, cells)
+        if kind.type == "json":
+            self.arrays[name] = array_of(list(map(_text, values)), Kind("string"))
+            return
         if kind.type == "timestamp":
             self._add_times(name, cast("list[str | None]", values))
             return
@@ -215,7 +218,7 @@ class _Draft:
                 self.forms[name] = "integers"
 
     def _add_times(self, name: str, texts: list[str | None]) -> None:
-        times = self.arrays[name] = array_of(texts, Kind("string")).cast(_arrow_type(Kind("timestamp")))
+        times = self.arrays[name] = _times(texts)
         form = _time_form(next((text for text in texts if text is not None), ""))
         if written(times, form) == texts:
             self.forms[name] = form
@@ -239,6 +242,7 @@ _FITTING: dict[Type, _Fitting] = {
     "string": _Fitting(frozenset({str})),
     "timestamp": _Fitting(frozenset({str})),
     "boolean": _Fitting(frozenset({bool})),
+    "json": _Fitting(frozenset({str, int, float, bool, list, dict})),
     "long": _Fitting(frozenset({int}), lambda one: type(one) is not int or _LONG_MIN <= one <= _LONG_MAX),
     "double": _Fitting(frozenset({int, float}), lambda one: type(one) is not int or abs(one) <= _WHOLE_MAX),
 }
@@ -290,14 +294,25 @@ def array_of(values: Sequence[object], kind: Kind) -> Array:
     return Array(values, type=_arrow_type(kind))
 
 
+def _times(texts: Sequence[str | None]) -> Array:
+    """The times from the year 1 to the year 9999 in UTC, which all readers can show. Everything else is empty."""
+    times, long = _arrow_type(Kind("timestamp")), _arrow_type(Kind("long"))
+    found = array_of(texts, Kind("string")).cast(times)
+    micros = values_of(found.cast(long))
+    if all(one is None or _FIRST_MICROSECOND <= one <= _LAST_MICROSECOND for one in micros):
+        return found
+    shown = (one is not None and _FIRST_MICROSECOND <= one <= _LAST_MICROSECOND for one in micros)
+    kept = [text if is_shown else None for text, is_shown in zip(texts, shown, strict=True)]
+    return array_of(kept, Kind("string")).cast(times)
+
+
 def _nested(cells: Sequence[object], kind: Kind) -> Array:
     """What fits of nested values, for other readers. What does not fit is empty."""
     from arro3.core import Array, DataType, Field, list_array, struct_array
 
     if kind.items is None and not kind.members:
         found = [_text(cell) if kind.type == "json" else _fitted(cell, kind) for cell in cells]
-        is_time = kind.type == "timestamp"
-        return array_of(found, Kind("string") if is_time else kind).cast(_arrow_type(kind))
+        return _times(cast("list[str | None]", found)) if kind.type == "timestamp" else array_of(found, kind)
     expected = list if kind.items is not None else dict
     absent = Array([type(cell) is not expected for cell in cells], type=DataType.bool())
     if kind.items is not None:

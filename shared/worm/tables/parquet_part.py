@@ -7,6 +7,7 @@ has its keys in the same order. A file whose CRC-32 does not match is `Corrupt` 
 from __future__ import annotations
 
 import hashlib
+import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -16,7 +17,7 @@ from worm.codec.shapes import OBJECT, TEXT, check_shape, object_of, one_of, reco
 from worm.codec.strict_json import MISSING, JsonObject, JsonValue, Missing, loads_own, loads_own_array
 from worm.collections.entries import CUT, Row
 from worm.errors import Corrupt
-from worm.store.base import Store
+from worm.store.base import Object, Store
 from worm.store.parallel import in_parallel
 from worm.tables.manifest import ETAGS, SEQS, Manifest
 from worm.tables.parquet import (
@@ -156,7 +157,8 @@ class ParquetPart:
     def typed(self, field: str) -> Typed | None:
         """The cells as arrays, unless some of them are elsewhere too: in the rest, or in the object of a path."""
         if field not in self._typed:
-            is_plain = has_arrays() and "." not in field and field not in self.inexact
+            apart = self.inexact.union(self._columns if "." in field else ())
+            is_plain = has_arrays() and field not in self.inexact and field.partition(".")[0] not in apart - {field}
             self._typed[field] = self._as_arrays(field) if is_plain else None
         return self._typed[field]
 
@@ -179,7 +181,7 @@ class ParquetPart:
         return Typed(kind, array_of(written(self.array(name), form), Kind("string")))
 
     def prepare(self, fields: Iterable[str]) -> None:
-        """Decode the cells of these fields."""
+        """Decode the cells of these fields, unless arrays have them."""
         for field in fields:
             if self.typed(field) is None:
                 self.cells(field)
@@ -323,9 +325,17 @@ class ParquetFiles:
         self._sizes = {file: size for file, size in self._sizes.items() if file in named}
 
     def get(self, pieces: Sequence[Piece], fields: Sequence[str] = ()) -> list[ParquetPart | Corrupt]:
-        """Concurrent reads; `Corrupt` in place of a file that is gone or damaged. The thread that read a file checks it
-        and decodes the cells of the fields, while others wait for theirs."""
-        return in_parallel(lambda piece: self._read(piece, fields), pieces, READERS)
+        """Concurrent reads; `Corrupt` in place of a file that is gone or damaged. A file is checked and decoded when it
+        arrives, by one of a few threads: the memory of a file is several times its size, and each thread keeps some."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(os.cpu_count(), "worm-decode") as decoders:
+
+            def read(piece: Piece) -> ParquetPart | Corrupt:
+                found = self._store.get(self._key(piece.file))
+                return decoders.submit(self._decoded, piece, found, fields).result()
+
+            return in_parallel(read, pieces, READERS)
 
     def audit(self, pieces: Iterable[Piece], partitions: Iterable[Manifest]) -> Iterator[tuple[str, str, str]]:
         """The differences between Parquet files and their partitions: kind, key, detail."""
@@ -337,9 +347,8 @@ class ParquetFiles:
             elif rows.manifest(partition.model).encode() != partition.encode():
                 yield "parquet-differs", key, f"does not match its partition ({REPAIR})"
 
-    def _read(self, piece: Piece, fields: Sequence[str]) -> ParquetPart | Corrupt:
+    def _decoded(self, piece: Piece, found: Object | None, fields: Sequence[str]) -> ParquetPart | Corrupt:
         key = self._key(piece.file)
-        found = self._store.get(key)
         if found is None:
             return Corrupt("the Parquet file is gone", key=key, hint=REPAIR)
         try:

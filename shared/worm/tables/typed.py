@@ -91,14 +91,13 @@ class Typed:
 
     @staticmethod
     def joined(parts: Sequence[Typed]) -> Typed | None:
-        """One after the other; None if their kinds differ. Numbers with and without fractions are joined if none of
-        the floats is whole."""
+        """One after the other; None if their kinds differ. `float` and `number` only differ in whole values."""
+        if len(parts) == 1:
+            return parts[0]
         kinds = {part.kind for part in parts}
-        if kinds == {"float", "number"} and not any(part.kind == "float" and part._has_whole for part in parts):
-            return Typed("number", ChunkedArray([part.array for part in parts]))
-        if len(kinds) != 1:
-            return None
-        return parts[0] if len(parts) == 1 else Typed(parts[0].kind, ChunkedArray([part.array for part in parts]))
+        if kinds == {"float", "number"}:
+            kinds = {part.kind for part in parts if part._has_whole} or {"float"}
+        return Typed(kinds.pop(), ChunkedArray([part.array for part in parts])) if len(kinds) == 1 else None
 
     def merged(self, newer: Sequence[object], order: Sequence[int]) -> Typed | None:
         """These cells and newer ones after them, in another order; None if the newer ones do not fit."""
@@ -237,9 +236,7 @@ class Typed:
         """Exact for every bound: it is replaced by the largest value of the array's type that is not above it."""
         own: int | float
         if self.kind == "int":
-            own = min(floor(bound), 2**63 - 1)
-            if own < -(2**63):
-                return np.full(len(self), op in ("$gt", "$gte"))
+            own = floor(bound)  # numpy compares integers of any size
         else:
             try:
                 own = float(bound)
@@ -393,7 +390,7 @@ def grouped(columns: Sequence[Typed], positions: Positions) -> list[NDArray[np.i
     for column in columns:
         groups = groups * (len(column.names) + 1) + (column.codes if isinstance(positions, range) else column.codes[at])
         size *= len(column.names) + 1
-        if size > 2**16:
+        if size > 2**31:  # the next product must fit into 64 bits
             found, groups = np.unique(groups, return_inverse=True)
             size = len(found)
     if not len(at):
@@ -445,14 +442,13 @@ class _Bytes:
             return np.zeros(0, dtype=np.uint64)
         low, high = (cast(str, find(self._texts).as_py()).encode() for find in (compute.min, compute.max))
         starts = self._starts + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(low, high, strict=False)))
-        lengths = self._ends - starts
-        is_long = int(lengths.min()) >= 8
+        is_long = int((self._ends - starts).min()) >= 8
         data = self._data if is_long else np.concatenate([self._data, np.zeros(8, dtype=np.uint8)])
         eights = np.ndarray(shape=(len(data) - 7,), dtype=">u8", buffer=data.data, strides=(1,))
-        found = eights[starts].astype(np.uint64)
+        found = eights[starts].byteswap(inplace=True).view(np.uint64)
         if is_long:
             return found
-        beyond = (8 * (8 - np.minimum(lengths, 8))).astype(np.uint64)
+        beyond = (8 * (8 - np.minimum(self._ends - starts, 8))).astype(np.uint64)
         return np.where(beyond == 64, 0, found >> np.minimum(beyond, 63) << np.minimum(beyond, 63))
 
 

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 
 import pyarrow as pa
 from pyspark.sql.types import BooleanType, DataType, DoubleType, LongType, StringType, StructType, TimestampType
@@ -35,8 +36,9 @@ from worm.spark.source.entities import CHUNK, documents_of
 from worm.spark.source.rows import Reading, Rows, read_range
 from worm.spark.source.schema import CORRUPT, documents_schema
 from worm.store.parallel import chunked
-from worm.tables.columns import Columns
+from worm.tables.columns import Columns, listed
 from worm.tables.manifest import Manifest
+from worm.tables.parquet import ID
 from worm.tables.parquet_part import ParquetPart
 from worm.tables.parts import ParsedPart, Part, RawPart
 from worm.tables.root import Piece, Root, cut
@@ -174,12 +176,12 @@ def _is_waiting(collection: Collection, last_updated: str, now: datetime) -> boo
     since, path = moment_of(last_updated), collection.resolver.change_set_path(collection.name)
     if since is None:
         return False
-    listed = collection.store.list(path, start_after=path + _ulid_start(since - PATIENCE), limit=LISTED_MAX)
-    waiting = [one.key for one in listed if one.last_modified < now - PATIENCE]
-    found = collection.store.get(max(waiting)) if waiting else None
-    if found is None:
+    found = collection.store.list(path, start_after=path + _ulid_start(since - PATIENCE), limit=LISTED_MAX)
+    waiting = [one.key for one in found if one.last_modified < now - PATIENCE]
+    newest = collection.store.get(max(waiting)) if waiting else None
+    if newest is None:
         return False
-    _, changes = decode_changes(found.body, found.key)
+    _, changes = decode_changes(newest.body, newest.key)
     return any(change.head is not None and change.head.ts > last_updated for change in changes)
 
 
@@ -194,15 +196,14 @@ def _ulid_start(moment: datetime) -> str:
 
 def read_share(reading: Reading, share: Share) -> Iterator[pa.RecordBatch]:
     """The rows of one task that match, a partition at a time."""
-    collection, rows = reading.spec.collection(), _TableRows(reading)
-    tree = ManifestTree(collection)
+    collection, rows = reading.spec.collection(), _TableRows(reading, share.deltas)
     if share.body is not None:
-        whole = RawPart.of_root(share.body, tree.key) or ParsedPart.of(Manifest.decode(share.body, tree.key))
-        yield from rows.of_part(whole)
+        key = collection.resolver.manifest_key(collection.name)
+        yield from rows.of_part(RawPart.of_root(share.body, key) or ParsedPart.of(Manifest.decode(share.body, key)))
         return
     for one in share.slices:
         try:
-            made = list(rows.of_slice(tree, one, share.deltas))
+            made = list(rows.of_slice(one))
         except Corrupt as damage:
             if reading.options.read_from == "table":
                 raise Corrupt(damage.message, key=damage.key, hint=GONE) from damage
@@ -213,21 +214,26 @@ def read_share(reading: Reading, share: Share) -> Iterator[pa.RecordBatch]:
 
 
 class _TableRows:
-    """Makes batches of the rows of a table."""
+    """Makes batches of the rows of a table. `deltas`: files with newer rows."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: Reading, deltas: tuple[Piece, ...]) -> None:
         self._collection = reading.spec.collection()
+        self._deltas = deltas
         self._rows = Rows(reading)
         self._filter = self._rows.filter
         self._kinds = {field.name: field.dataType for field in reading.schema.fields if field.name != CORRUPT}
 
-    def of_slice(self, tree: ManifestTree, one: Slice, deltas: tuple[Piece, ...]) -> Iterator[pa.RecordBatch]:
-        newer = _newer(tree, deltas, one.within) if deltas else one.newer
+    @cached_property
+    def _delta(self) -> Manifest:
+        return ManifestTree(self._collection).delta(Root(self._collection.name, 0, 0, 0, "", deltas=self._deltas))
+
+    def of_slice(self, one: Slice) -> Iterator[pa.RecordBatch]:
+        newer = self._delta.part(filter(one.within.__contains__, self._delta.ids())) if self._deltas else one.newer
         if not self._kinds and not self._filter.fields and not newer.seqs:
             yield self._rows.batches.made(one.piece.count, {})
             return
         root: Root[Manifest] = Root(self._collection.name, one.piece.count, one.piece.size, 0, "", (one.piece,))
-        (base,) = PartFiles(tree).load(root)
+        (base,) = PartFiles(ManifestTree(self._collection)).load(root)
         changed = {one for one, seq in newer.seqs.items() if seq > base.seqs.get(one, 0)} if newer.seqs else set()
         yield from self.of_part(base, changed)
         if changed:
@@ -236,10 +242,10 @@ class _TableRows:
     def of_part(self, part: Part, changed: AbstractSet[str] = frozenset()) -> Iterator[pa.RecordBatch]:
         """`changed`: ids whose rows are elsewhere."""
         columns = Columns([part])
-        matching = self._filter.positions(columns)
+        matching = listed(self._filter.positions(columns))
         if changed:
             matching = [at for at in matching if columns.ids[at] not in changed]
-        short = self._short(part, list(matching), changed) if part.cut else ()
+        short = self._short(part, matching, changed) if part.cut else ()
         positions = [at for at in matching if at not in short] if short else matching
         is_whole = len(positions) == part.count
 
@@ -268,16 +274,14 @@ class _TableRows:
 
 def _array(part: Part, name: str, kind: DataType) -> pa.Array | None:
     """The column of a Parquet file, if it has every value as the frame shows it."""
-    column = part.column(name) if isinstance(part, ParquetPart) else None
-    if column is None or not isinstance(part, ParquetPart) or name in part.inexact or "." in name:
+    if not isinstance(part, ParquetPart) or name in part.inexact or "." in name:
+        return None
+    if name == ID and isinstance(kind, StringType):
+        return pa.array(part.array(ID))
+    column = part.column(name)
+    if column is None:
         return None
     is_time = column.kind.type == "timestamp"
     if _SAME_TYPES.get(column.kind.type) is not type(kind) or (is_time and part.form(column.name) is None):
         return None
     return pa.array(part.array(column.name))
-
-
-def _newer(tree: ManifestTree, deltas: tuple[Piece, ...], within: IdRange) -> Manifest:
-    """The rows of the range in the deltas, which the tree reads once."""
-    delta = tree.delta(Root(tree.collection.name, 0, 0, 0, "", deltas=deltas))
-    return delta.part(one for one in delta.ids() if one in within)
