@@ -35,6 +35,7 @@ from worm.collections.layout import SCHEMA_KEY
 from worm.errors import Invalid
 from worm.lake.actions import LogState, decode_checkpoint
 from worm.lake.upkeep import lake_status
+from worm.maintenance.purge import Purge
 from worm.schema import load_schema
 from worm.tables.manifest import Manifest
 
@@ -275,9 +276,13 @@ def test_a_worker_that_cannot_publish_has_folded_all_the_same_and_the_sweep_says
     assert outcome.failed == {}
     assert "not valid JSON" in str(outcome.unpublished["Customer"])
     assert path.rows()["c001"]["name"] == "new"
-    error = path.sweep().error
-    assert error is not None
-    assert error.key == f"{LOG}{1:020d}.json"
+    report = path.sweep()
+    assert (report.listed, report.finished) == (6, True)
+    assert report.error is not None
+    assert report.error.key == f"{LOG}{1:020d}.json"
+    path.clock.advance(10 * 86_400)
+    [purged] = Purge(path.workspace).run(lambda: 1.0)
+    assert list(purged.problems) == [f"{LOG}{1:020d}.json"]
 
 
 def test_a_worker_in_a_rush_leaves_publishing_to_later(monkeypatch: pytest.MonkeyPatch) -> None:
