@@ -343,6 +343,18 @@ def test_a_lost_manifest_is_rebuilt_before_it_is_published(tmp_path: Path) -> No
     is_whole(path, tmp_path)
 
 
+def test_the_status_of_a_lost_manifest_is_behind_and_writes_nothing() -> None:
+    path = busy().fork()
+    publish(path)
+    path.store.delete("org/customers/.worm.manifest.json")
+    path.clock.advance(60)
+    lake = lake_of(path)
+    with path.store.requests.measure() as spent:
+        status = lake_status(lake)
+    assert (status.version, status.behind_seconds, status.missing) == (10, 60, ())
+    assert "PUT" not in spent
+
+
 # Purge
 
 

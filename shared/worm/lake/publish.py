@@ -93,7 +93,8 @@ class Comparison:
     newest version that are gone."""
 
     tip: Tip
-    root: Root[Manifest]
+    root: Root[Manifest] | None
+    """None: the table is missing, damaged or made for another schema."""
     wanted: Sequence[LakeFile]
     todo: Sequence[LakeFile]
     missing: frozenset[str]
@@ -102,7 +103,12 @@ class Comparison:
     @property
     def is_published(self) -> bool:
         files = {one.file for one in self.wanted}
-        return not self.todo and files == self.tip.files.keys() and self.schema == self.tip.schema
+        return (
+            self.root is not None
+            and not self.todo
+            and files == self.tip.files.keys()
+            and self.schema == self.tip.schema
+        )
 
 
 class Lake:
@@ -163,7 +169,7 @@ class Lake:
         tip, listed = self._newest(check_files)
         missing = frozenset(tip.files.keys() - listed) if listed is not None else frozenset[str]()
         root = self._root()
-        wanted = list(self._wanted(root))
+        wanted = [] if root is None else list(self._wanted(root))
         schema = schema_string(self.columns)
         todo = [one for one in wanted if one.file in missing or not one.is_named(tip)]
         return Comparison(tip, root, wanted, todo, missing, schema)
@@ -182,14 +188,9 @@ class Lake:
     def _named(self, listed: Sequence[Listed]) -> set[str]:
         return {one.key.removeprefix(self.directory) for one in listed}
 
-    def _root(self) -> Root[Manifest]:
-        """The root; a missing, damaged or stale table is rebuilt first."""
+    def _root(self) -> Root[Manifest] | None:
         root = self.table.manifest.root()
-        if root is None or self.table.manifest.is_stale(root):
-            self.table.rebuild()
-            root = self.table.manifest.root()
-            assert root is not None
-        return root
+        return None if root is None or self.table.manifest.is_stale(root) else root
 
     def _wanted(self, root: Root[Manifest]) -> Iterator[LakeFile]:
         if root.whole is not None:
@@ -227,9 +228,12 @@ class Lake:
     # What is published
 
     def _publish(self, seen: Comparison) -> Publication | None:
-        """None: another writer was faster."""
+        """None: another writer was faster, or the table had to be rebuilt."""
         if seen.is_published:
             return Publication(seen.tip.version, seen.tip.revision, 0, 0)
+        if seen.root is None:
+            self.table.rebuild()
+            return None
         stored = in_parallel(self._ensured, seen.todo, _writers(seen.root))
         tip = seen.tip
         gains = {one.file: tip.gains[one.file] for one in seen.wanted if one.file in tip.gains}
