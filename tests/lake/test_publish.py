@@ -294,6 +294,25 @@ def test_a_worker_in_a_rush_leaves_publishing_to_later(monkeypatch: pytest.Monke
     assert versions(path) == 1
 
 
+@pytest.mark.usefixtures("_deltas_stay")
+def test_what_is_too_large_for_the_worker_is_left_to_the_sweep_and_then_to_you(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = lake_path(every="1s")
+    fill(path, 12)
+    before = versions(path)
+    monkeypatch.setattr("worm.workers.tables.TIDY_BYTES_MAX", 10)
+    monkeypatch.setattr("worm.maintenance.sweep.SWEEP_BYTES_MAX", 10)
+    path.put("c001", {"name": "new"})
+    path.settle()
+    path.sweep()
+    assert versions(path) == before
+    monkeypatch.setattr("worm.maintenance.sweep.SWEEP_BYTES_MAX", 100_000)
+    path.sweep()
+    assert versions(path) == before + 1
+    path.put("c002", {"name": "new"})
+    path.settle()
+    assert publish(path).version == before + 1
+
+
 # What the log says
 
 

@@ -66,6 +66,8 @@ class LakeFile:
     file: str
     partition: str
     make: Callable[[], tuple[Manifest, int]]
+    size: int
+    """The bytes that must be read to add it."""
     piece: Piece | None = None
     """The partition, if the file is its own Parquet file."""
 
@@ -133,11 +135,15 @@ class Lake:
     def location(self) -> str:
         return f"{self.store.url.rstrip('/')}/{self.directory.rstrip('/')}"
 
-    def publish(self, *, check_files: bool = True) -> Publication:
-        """Add a version if the table has changed. `check_files`: list the files, to find and replace deleted ones."""
+    def publish(self, *, check_files: bool = True, bytes_max: int | None = None) -> Publication:
+        """Add a version if the table has changed. `check_files`: list the files, to find and replace deleted ones.
+        `bytes_max`: if more must be read, leave it to a process with more time."""
         for _ in attempts(ROUNDS_MAX, self.clock, self._ids):
             try:
-                published = self._publish(self.compare(check_files=check_files))
+                seen = self.compare(check_files=check_files)
+                if bytes_max is not None and sum(one.size for one in seen.todo) > bytes_max:
+                    return Publication(seen.tip.version, seen.tip.revision, 0, 0)
+                published = self._publish(seen)
             except Corrupt as damage:
                 self._mend(damage)
                 continue
@@ -149,13 +155,13 @@ class Lake:
             hint="try again; only this program should write to this Delta table",
         )
 
-    def publish_due(self, *, ahead_seconds: float = 0) -> Publication | None:
+    def publish_due(self, *, bytes_max: int, ahead_seconds: float = 0) -> None:
         """Publish if the newest version will be older than the schema allows in `ahead_seconds`. What this process
         remembers may answer without a request."""
-        if not self._is_due(self._tip, ahead_seconds):
-            return None
-        self._tip = self.log.tip()
-        return self.publish(check_files=ahead_seconds > 0) if self._is_due(self._tip, ahead_seconds) else None
+        if self._is_due(self._tip, ahead_seconds):
+            self._tip = self.log.tip()
+            if self._is_due(self._tip, ahead_seconds):
+                self.publish(check_files=ahead_seconds > 0, bytes_max=bytes_max)
 
     def _is_due(self, tip: Tip | None, ahead_seconds: float) -> bool:
         if tip is None:
@@ -196,16 +202,17 @@ class Lake:
         if root.whole is not None:
             whole = root.whole.part(root.whole.ids())
             name = f"partition-0-{_hash(whole.encode())}.json"
-            yield LakeFile(self.files.file(name), name, lambda: (whole, 0))
+            yield LakeFile(self.files.file(name), name, lambda: (whole, 0), size=0)
             return
         tree = self.table.manifest
         partitions, delta = tree.partitions(root), tree.delta(root)
         slices = cut(delta.ids(), [piece.start for piece in partitions])
         for piece, ids in zip(partitions, slices, strict=True):
-            yield self._own(root, piece) if not ids else self._merged(root, piece, delta.part(ids))
+            yield self._own(piece) if not ids else self._merged(root, piece, delta.part(ids))
 
-    def _own(self, root: Root[Manifest], piece: Piece) -> LakeFile:
-        return LakeFile(self.files.file(piece.file), piece.file, lambda: (self._partition(piece), 0), piece)
+    def _own(self, piece: Piece) -> LakeFile:
+        file, size = self.files.file(piece.file), piece.parquet or piece.size
+        return LakeFile(file, piece.file, lambda: (self._partition(piece), 0), size, piece)
 
     def _merged(self, root: Root[Manifest], piece: Piece, news: Manifest) -> LakeFile:
         stem, _, of = piece.file.removesuffix(".json").rpartition("-")
@@ -216,7 +223,7 @@ class Lake:
             merged = layout.finished(base.merged([news]), root)
             return merged, sum(merged.seqs.values()) - sum(base.seqs.values()) if layout.keeps_seqs else 0
 
-        return LakeFile(self.files.file(name), name, make)
+        return LakeFile(self.files.file(name), name, make, size=piece.size)
 
     def _partition(self, piece: Piece) -> Manifest:
         """Not kept in memory, unless the table has it there anyway."""

@@ -163,7 +163,7 @@ class Sweep:
             return SweepReport(model, finished=False, error=error)
         if how.folds and self._session.schema.model(model).lake is not None:
             try:
-                self._session.lake(model).publish_due(ahead_seconds=NEXT_SECONDS)
+                self._session.lake(model).publish_due(bytes_max=SWEEP_BYTES_MAX, ahead_seconds=NEXT_SECONDS)
             except WormError as error:
                 report.error = error
         return report
