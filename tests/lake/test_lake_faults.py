@@ -236,7 +236,7 @@ def test_a_gap_in_the_log_is_told_with_what_to_do() -> None:
     path.store.delete(TIP)
     with pytest.raises(Corrupt, match="an entry of the Delta log is gone") as told:
         publish(path)
-    assert "publish again" in (told.value.hint or "")
+    assert "worm repair" in (told.value.hint or "")
 
 
 # Other programs
@@ -265,7 +265,7 @@ def test_a_protocol_that_we_do_not_write_is_refused_with_what_to_do() -> None:
     add_commit(path, {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7}})
     with pytest.raises(Invalid, match="another program changed the protocol") as told:
         publish(path)
-    assert "publish again" in (told.value.hint or "")
+    assert "worm repair" in (told.value.hint or "")
 
 
 # Files

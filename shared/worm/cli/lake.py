@@ -81,8 +81,12 @@ def vacuum(
 ) -> None:
     """Delete files of the Delta table that no recent version needs, as the function `purge` does on a schedule."""
     keys = session.model(model).vacuum(retention_days=retention_days, dry_run=dry_run)
-    if dry_run:
-        echo(f"worm: dry run; --no-dry-run will delete {count(len(keys), 'file')}", err=True)
+    told = (
+        f"dry run; --no-dry-run will delete {count(len(keys), 'file')}"
+        if dry_run
+        else f"deleted {count(len(keys), 'file')}"
+    )
+    echo(f"worm: {told}", err=True)
     if format is ReportFormat.json:
         echo_json({"deleted": 0 if dry_run else len(keys), "keys": [*keys]})
         return

@@ -19,9 +19,10 @@ from worm.errors import Corrupt, Invalid, WormError
 from worm.maintenance.purge import PurgeReport
 from worm.maintenance.repair import put_aside, repair_model
 from worm.maintenance.verify_record import record_verify
+from worm.maintenance.verifying import verify_model
 from worm.maintenance.why import Unseen, unseen_uploads
 from worm.store.open import irregular_files
-from worm.tables.verify import VerifyReport, verify_collection
+from worm.tables.verify import VerifyReport
 
 EXIT_DIFFERENCES = 1
 VERIFY_COLUMNS = ("Model", "Documents", "Entries", "Differences", "Rejected")
@@ -51,7 +52,7 @@ def verify(
     reports = []
     for name in names:
         with progress_bar(f"verifying {name}", is_hidden=format is ReportFormat.json) as bar:
-            reports.append(verify_collection(session.collection(name), bar))
+            reports.append(verify_model(session, name, bar))
     unseen = [unseen_uploads(session, name) for name in names]
     if format is ReportFormat.json:
         echo_json(report_shape(reports, unseen, irregular_files(session.store)))

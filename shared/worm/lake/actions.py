@@ -36,7 +36,7 @@ CONFIGURATION: JsonObject = {
     "delta.deletedFileRetentionDuration": f"interval {RETENTION_DAYS} days",
     "delta.logRetentionDuration": f"interval {LOG_DAYS} days",
 }
-RENEW = "delete the objects under its `_delta_log/` and publish again: versions start again at 0, and no row is lost"
+RENEW = "run `worm repair` for this model: its versions start again at 0, and no row is lost"
 
 _PATHS = {"path": TEXT}
 _KINDS = {
@@ -141,7 +141,10 @@ def encode_commit(actions: Iterable[JsonObject]) -> bytes:
 
 
 def decode_commit(body: bytes, key: str) -> list[JsonObject]:
-    actions = [loads_own(line, key) for line in body.splitlines() if line.strip()]
+    try:
+        actions = [loads_own(line, key) for line in body.splitlines() if line.strip()]
+    except Corrupt as damage:
+        raise Corrupt(damage.message, key=key, hint=RENEW) from damage
     for action in actions:
         for name, kind in _KINDS.items():
             if action.get(name) is not None:

@@ -92,7 +92,7 @@ class _Stored:
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """The log and the table, compared. `todo`: the files that must be looked at or written. `missing`: files of the
-    newest version that are gone."""
+    newest version that are gone or have another size."""
 
     tip: Tip
     root: Root[Manifest] | None
@@ -168,20 +168,26 @@ class Lake:
             return True
         return self.clock.now().timestamp() + ahead_seconds - tip.published / 1000 >= self.every_seconds
 
+    def forget(self) -> None:
+        """Forget what we read: it may be replaced or deleted by now."""
+        self._tip = None
+
     # What there is
 
     def compare(self, *, check_files: bool) -> Comparison:
         """Compare the log with the table. Reads no partition."""
         tip, listed = self._newest(check_files)
-        missing = frozenset(tip.files.keys() - listed) if listed is not None else frozenset[str]()
+        missing = frozenset[str]()
+        if listed is not None:
+            missing = frozenset(file for file, size in tip.files.items() if listed.get(file) != size)
         root = self._root()
         wanted = [] if root is None else list(self._wanted(root))
         schema = schema_string(self.columns)
         todo = [one for one in wanted if one.file in missing or not one.is_named(tip)]
         return Comparison(tip, root, wanted, todo, missing, schema)
 
-    def _newest(self, check_files: bool) -> tuple[Tip, set[str] | None]:
-        """The newest version and, with `check_files`, the names of all Parquet files."""
+    def _newest(self, check_files: bool) -> tuple[Tip, dict[str, int] | None]:
+        """The newest version and, with `check_files`, the sizes of all Parquet files."""
         tip = self._tip or self.log.tip() or Tip()
         after = self.log.after(tip)
         listed = list(self.store.list(self.directory if check_files else self.log.key(""), start_after=after))
@@ -189,10 +195,10 @@ class Lake:
             entries = self.log.entries(listed if after is None else None)
             tip = Tip.of_state(self.log.read(entries), max(entries.checkpoints, default=-1))
         self._tip = tip
-        return tip, self._named(listed) if check_files else None
+        return tip, self._sizes(listed) if check_files else None
 
-    def _named(self, listed: Sequence[Listed]) -> set[str]:
-        return {one.key.removeprefix(self.directory) for one in listed}
+    def _sizes(self, listed: Sequence[Listed]) -> dict[str, int]:
+        return {one.key.removeprefix(self.directory): one.size for one in listed}
 
     def _root(self) -> Root[Manifest] | None:
         root = self.table.manifest.root()

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from worm.codec.strict_json import JsonObject
 from worm.errors import Invalid, shown
 from worm.lake.actions import LOG_DAYS, RETENTION_DAYS
+from worm.lake.audit import replayed
 from worm.lake.log import LOG_DIR, Entries
 from worm.lake.publish import Lake
 from worm.store.base import Listed
@@ -47,7 +48,9 @@ class LakeStatus:
 
 
 def lake_status(lake: Lake) -> LakeStatus:
-    """Reads the log, lists the files and compares them with the table."""
+    """Reads the log, lists the files and compares them with the table. `Corrupt` if entries of the log are missing or
+    damaged."""
+    replayed(lake)
     found = lake.compare(check_files=True)
     tip, now = found.tip, lake.clock.now()
     if tip.version < 0:

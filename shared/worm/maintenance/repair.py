@@ -3,8 +3,8 @@
 `put_aside` moves an object that is not an entry out of an oplog, so that the history can continue. A copy of it is
 kept.
 
-In this order: outdated documents of a space; entries that no event reported; time marks; manifest,
-indexes, heads and claims. Existing oplog entries are never changed, and documents only where their model is in a space.
+In this order: outdated documents of a space; entries that no event reported; time marks; manifest, indexes, heads; the
+Delta table; claims. Existing oplog entries are never changed, and documents only where their model is in a space.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from worm.collections.oplog import Archive
 from worm.collections.reconcile import failure_of
 from worm.collections.trash import delete_unchanged
 from worm.errors import Conflict, Corrupt, Invalid, NotFound, WormError
+from worm.lake.audit import restore
 from worm.maintenance.materialize import Materializer
 from worm.maintenance.sweep import Sweep
 from worm.session import Session
@@ -59,6 +60,8 @@ def repair_model(session: Session, name: str, progress: Progress = silent) -> Re
     _mark(session, collection, report)
     table = session.table(name)
     manifest = table.rebuild(progress)
+    if session.schema.model(name).lake is not None:
+        restore(session.lake(name))
     report.damaged = {**swept.damaged, **table.damaged}
     report.problems.update({damage.key or one: str(damage) for one, damage in report.damaged.items()})
     if manifest is not None:

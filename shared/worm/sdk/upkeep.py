@@ -75,9 +75,9 @@ class Upkeep(Session):
             >>> [report.differences for report in db.verify("Customer")]
             [[]]
         """
-        from worm.tables.verify import verify_collection
+        from worm.maintenance.verifying import verify_model
 
-        return [verify_collection(self.collection(name)) for name in self._named(models)]
+        return [verify_model(self, name) for name in self._named(models)]
 
     def repair(self, models: Names = None) -> list[RepairReport]:
         """Repair all derived data from the documents, as `worm repair` does.

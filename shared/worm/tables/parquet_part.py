@@ -71,7 +71,7 @@ class ParquetPart:
     def __init__(self, body: bytes, key: str, of: str, columns: Sequence[LakeColumn]) -> None:
         from arro3.io import read_parquet
 
-        _check_crc(body, key)
+        check_crc(body, key)
         reader = read_parquet(body, batch_size=_BATCH)
         meta = loads_own(reader.schema.metadata.get(b"worm", b"{}"), key)
         check_shape(meta, META, key, hint=REPAIR)
@@ -257,7 +257,8 @@ def _is_beside(kind: Kind, form: str | None) -> bool:
     return kind.is_nested or (kind.type == "timestamp" and form is None)
 
 
-def _check_crc(body: bytes, key: str) -> None:
+def check_crc(body: bytes, key: str) -> None:
+    """`Corrupt` unless every byte is as it was written."""
     start = body.rfind(CRC_MARK) + len(CRC_MARK)
     end = start + len(NO_CRC)
     crc = zlib.crc32(memoryview(body)[end:], zlib.crc32(NO_CRC, zlib.crc32(memoryview(body)[:start])))
