@@ -67,6 +67,10 @@ def test_status_tells_where_the_table_is_and_how_far_behind(worm: Command, lake:
     assert DeltaTable(location.removeprefix("file://")).version() == 1
     for one in Path(lake, "org/customers/.worm.lake/_delta_log").iterdir():
         one.unlink()
+    ended = worm("lake", "status", "Customer", "--url", lake)
+    assert ended.exit_code == 9
+    assert "the log of the Delta table is gone" in ended.stderr
+    Path(lake, "org/customers/.worm.lake/_worm.json").unlink()
     shown = worm("lake", "status", "Customer", "--url", lake).stdout
     assert shown == f"Location:  {location}\nVersion:   none yet\n"
 

@@ -66,10 +66,10 @@ def test_duckdb_by_the_list_of_files_and_by_arrow(location: str) -> None:
     table = DeltaTable(location)
     files = table.file_uris()
     asked = "select count(*), sum(visits), max(name) from {} where score < 10"
-    listed = duckdb.sql(asked.format(f"read_parquet({files})")).fetchall()
-    customers = table.to_pyarrow_dataset()
-    assert duckdb.sql(asked.format("customers")).fetchall() == listed == [(19, 182, "newer")]
-    assert customers is not None
+    connection = duckdb.connect()
+    listed = connection.execute(asked.format(f"read_parquet({files})")).fetchall()
+    connection.register("customers", table.to_pyarrow_dataset())
+    assert connection.execute(asked.format("customers")).fetchall() == listed == [(19, 182, "newer")]
 
 
 def test_statistics_of_files_leave_out_files_and_no_rows(location: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,12 @@ from tests.lake.lake_room import (
     published,
     revision,
 )
+from worm.codec.strict_json import JsonObject
 from worm.collections.layout import SCHEMA_KEY
 from worm.dev.faulty_store import Fault, FaultyStore, SimulatedCrash
 from worm.errors import Corrupt, Invalid, Unavailable
-from worm.lake.publish import Lake
+from worm.lake.log import DeltaLog
+from worm.lake.publish import Lake, Publication
 from worm.lake.upkeep import lake_status, vacuum
 from worm.maintenance.purge import Purge
 from worm.maintenance.why import explain_key
@@ -91,18 +93,18 @@ def rebuild_and_publish(path: DataPath) -> None:
 
 WORK: dict[str, Callable[[DataPath], object]] = {
     "publish": lambda path: path.workspace.lake("Customer").publish(),
-    "twice": lambda path: [publish_after(path, "x"), publish_after(path, "y")],
+    "twice": lambda path: [publish_after(path, name) for name in "xy"],
     "merge": merge_and_publish,
     "fold": fold_and_publish,
     "rebuild": rebuild_and_publish,
 }
 
 
-def publish_after(path: DataPath, name: str) -> None:
+def publish_after(path: DataPath, name: str) -> Publication:
     path.put("c001", {"name": name})
     path.run_capture()
     path.run_fold()
-    path.workspace.lake("Customer").publish()
+    return path.workspace.lake("Customer").publish()
 
 
 def crashed(work: str) -> Iterator[DataPath]:
@@ -151,14 +153,15 @@ def test_a_version_whose_answer_was_lost_is_added_once(fault: Fault, tmp_path: P
 
 def before_the_commit(lake: Lake, happens: Callable[[], object]) -> Lake:
     """It happens once, after the files are stored and before the version is added."""
-    commit = lake.log.commit
+    pending = [happens]
 
-    def later(*given: Any) -> bool:
-        lake.log.commit = commit  # type: ignore[method-assign]
-        happens()
-        return commit(*given)
+    class Log(DeltaLog):
+        def commit(self, version: int, actions: Iterable[JsonObject]) -> bool:
+            while pending:
+                pending.pop()()
+            return super().commit(version, actions)
 
-    lake.log.commit = later  # type: ignore[method-assign]
+    lake.log = Log(lake.store, lake.directory)
     return lake
 
 
@@ -233,7 +236,7 @@ def test_a_gap_in_the_log_is_told_with_what_to_do() -> None:
     path.store.delete(TIP)
     with pytest.raises(Corrupt, match="an entry of the Delta log is gone") as told:
         publish(path)
-    assert "publish again" in (told.value.hint or "")
+    assert "worm repair" in (told.value.hint or "")
 
 
 # Other programs
@@ -262,7 +265,7 @@ def test_a_protocol_that_we_do_not_write_is_refused_with_what_to_do() -> None:
     add_commit(path, {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7}})
     with pytest.raises(Invalid, match="another program changed the protocol") as told:
         publish(path)
-    assert "publish again" in (told.value.hint or "")
+    assert "worm repair" in (told.value.hint or "")
 
 
 # Files
@@ -338,6 +341,18 @@ def test_a_lost_manifest_is_rebuilt_before_it_is_published(tmp_path: Path) -> No
     path.store.delete("org/customers/.worm.manifest.json")
     publish(path)
     is_whole(path, tmp_path)
+
+
+def test_the_status_of_a_lost_manifest_is_behind_and_writes_nothing() -> None:
+    path = busy().fork()
+    publish(path)
+    path.store.delete("org/customers/.worm.manifest.json")
+    path.clock.advance(60)
+    lake = lake_of(path)
+    with path.store.requests.measure() as spent:
+        status = lake_status(lake)
+    assert (status.version, status.behind_seconds, status.missing) == (10, 60, ())
+    assert "PUT" not in spent
 
 
 # Purge

@@ -33,6 +33,9 @@ from worm.codec.strict_json import JsonValue
 from worm.collections.entries import Change, Head
 from worm.collections.layout import SCHEMA_KEY
 from worm.errors import Invalid
+from worm.lake.actions import LogState, decode_checkpoint
+from worm.lake.upkeep import lake_status
+from worm.maintenance.purge import Purge
 from worm.schema import load_schema
 from worm.tables.manifest import Manifest
 
@@ -49,7 +52,7 @@ VALUES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         "odd": st.sampled_from([None, [1], {"deep": True}]),
     },
 )
-STEPS = st.one_of(
+STEPS: st.SearchStrategy[tuple[str, int, dict[str, Any]]] = st.one_of(
     st.tuples(st.just("put"), st.integers(0, 11), VALUES),
     st.tuples(st.just("remove"), st.integers(0, 11), st.just({})),
     st.tuples(
@@ -239,9 +242,9 @@ def test_a_worker_whose_memory_is_old_asks_before_it_publishes() -> None:
     fill(path, 6)
     worker = path.fold
     path.clock.advance(16 * 60)
+    path.new_workers(path.store)
     path.put("c001", {"name": "one"})
     path.settle()
-    publish(path)
     assert versions(path) == 2
     path.fold = worker
     path.put("c002", {"name": "two"})
@@ -273,9 +276,41 @@ def test_a_worker_that_cannot_publish_has_folded_all_the_same_and_the_sweep_says
     assert outcome.failed == {}
     assert "not valid JSON" in str(outcome.unpublished["Customer"])
     assert path.rows()["c001"]["name"] == "new"
-    error = path.sweep().error
-    assert error is not None
-    assert error.key == f"{LOG}{1:020d}.json"
+    report = path.sweep()
+    assert (report.listed, report.finished) == (6, True)
+    assert report.error is not None
+    assert report.error.key == f"{LOG}{1:020d}.json"
+    path.clock.advance(10 * 86_400)
+    [purged] = Purge(path.workspace).run(lambda: 1.0)
+    assert list(purged.problems) == [f"{LOG}{1:020d}.json"]
+
+
+def test_a_worker_in_a_rush_leaves_publishing_to_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = lake_path(every="1s")
+    monkeypatch.setattr("worm.workers.tables.RUSH_SETS", 1)
+    fill(path, 6)
+    assert versions(path) == 0
+    path.sweep()
+    assert versions(path) == 1
+
+
+@pytest.mark.usefixtures("_deltas_stay")
+def test_what_is_too_large_for_the_worker_is_left_to_the_sweep_and_then_to_you(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = lake_path(every="1s")
+    fill(path, 12)
+    before = versions(path)
+    monkeypatch.setattr("worm.workers.tables.TIDY_BYTES_MAX", 10)
+    monkeypatch.setattr("worm.maintenance.sweep.SWEEP_BYTES_MAX", 10)
+    path.put("c001", {"name": "new"})
+    path.settle()
+    path.sweep()
+    assert versions(path) == before
+    monkeypatch.setattr("worm.maintenance.sweep.SWEEP_BYTES_MAX", 100_000)
+    path.sweep()
+    assert versions(path) == before + 1
+    path.put("c002", {"name": "new"})
+    path.settle()
+    assert publish(path).version == before + 1
 
 
 # What the log says
@@ -323,6 +358,18 @@ def test_a_new_field_and_a_new_type_are_new_metadata_and_the_id_of_the_table_sta
     assert [name for one in actions(path, 1) for name in one if name in ("protocol", "metaData")] == ["metaData"]
 
 
+def test_a_table_that_was_made_for_another_schema_is_rebuilt_before_it_is_published(tmp_path: Path) -> None:
+    path = lake_path(manifest={"enabled": True, "fields": ["name"]})
+    fill(path, 3)
+    publish(path)
+    models = cast("dict[str, dict[str, object]]", path.schema["models"])
+    manifest = {"enabled": True, "fields": ["name", "visits"]}
+    schema = {**path.schema, "models": {"Customer": {**models["Customer"], "manifest": manifest}}}
+    path.store.put(SCHEMA_KEY, load_schema(schema).to_json())
+    assert publish(path).version == 1
+    assert [row["visits"] for row in published(opened(path.store, tmp_path)).values()] == [0, 1, 2]
+
+
 # Checkpoints
 
 
@@ -364,6 +411,46 @@ def test_a_checkpoint_that_was_not_written_is_written_with_the_next_version(tmp_
     many_versions(path, 1)
     assert path.store.head(f"{LOG}{11:020d}.checkpoint.parquet") is not None
     assert published(opened(path.store, tmp_path)) == current(path)
+
+
+def test_the_time_of_a_version_with_a_checkpoint_is_known_without_the_tip() -> None:
+    path = lake_path()
+    fill(path, 9)
+    many_versions(path, 10)
+    before = lake_status(lake_of(path))
+    path.store.delete(TIP)
+    assert lake_status(lake_of(path)) == before
+
+
+def test_a_checkpoint_of_which_a_part_is_missing_is_ignored(tmp_path: Path) -> None:
+    path = lake_path()
+    fill(path, 9)
+    many_versions(path, 3)
+    path.store.put(f"{LOG}{3:020d}.checkpoint.{1:010d}.{2:010d}.parquet", b"half of it")
+    path.store.delete(TIP)
+    many_versions(path, 1)
+    assert published(opened(path.store, tmp_path)) == current(path)
+
+
+def test_a_checkpoint_forgets_removed_files_after_their_retention() -> None:
+    path = lake_path()
+    fill(path, 9)
+    many_versions(path, 10)
+    path.clock.advance(8 * 86_400)
+    many_versions(path, 10)
+    found = path.store.get(f"{LOG}{20:020d}.checkpoint.parquet")
+    assert found is not None
+    removed = [one["remove"] for one in decode_checkpoint([found.body], found.key) if "remove" in one]
+    assert 0 < len(removed) <= 10
+
+
+def test_a_file_that_is_added_again_is_no_longer_removed() -> None:
+    add: dict[str, JsonValue] = {"add": {"path": "a", "size": 1}}
+    remove: dict[str, JsonValue] = {"remove": {"path": "a", "deletionTimestamp": 1}}
+    state = LogState(-1).after(0, [add]).after(1, [remove])
+    assert (set(state.adds), set(state.removes)) == (set(), {"a"})
+    state = state.after(2, [add])
+    assert (set(state.adds), set(state.removes)) == ({"a"}, set())
 
 
 def test_the_files_of_a_version_are_of_one_directory() -> None:

@@ -168,7 +168,7 @@ def test_no_argument_of_a_verb_of_a_model_ends_in_another_error(verb: str, argum
     try_all(customers, verb, argument)
 
 
-SESSION = frozenset({"in_parallel", "collection", "table", "table_lock"})
+SESSION = frozenset({"in_parallel", "collection", "table", "table_lock", "lake"})
 """Not for callers: other rooms call them."""
 
 

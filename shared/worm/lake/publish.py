@@ -66,6 +66,8 @@ class LakeFile:
     file: str
     partition: str
     make: Callable[[], tuple[Manifest, int]]
+    size: int
+    """The bytes that must be read to add it."""
     piece: Piece | None = None
     """The partition, if the file is its own Parquet file."""
 
@@ -93,7 +95,8 @@ class Comparison:
     newest version that are gone or have another size."""
 
     tip: Tip
-    root: Root[Manifest]
+    root: Root[Manifest] | None
+    """None: the table is missing, damaged or made for another schema."""
     wanted: Sequence[LakeFile]
     todo: Sequence[LakeFile]
     missing: frozenset[str]
@@ -102,7 +105,12 @@ class Comparison:
     @property
     def is_published(self) -> bool:
         files = {one.file for one in self.wanted}
-        return not self.todo and files == self.tip.files.keys() and self.schema == self.tip.schema
+        return (
+            self.root is not None
+            and not self.todo
+            and files == self.tip.files.keys()
+            and self.schema == self.tip.schema
+        )
 
 
 class Lake:
@@ -127,30 +135,33 @@ class Lake:
     def location(self) -> str:
         return f"{self.store.url.rstrip('/')}/{self.directory.rstrip('/')}"
 
-    def publish(self, *, check_files: bool = True) -> Publication:
-        """Add a version if the table has changed. `check_files`: list the files, to find and replace deleted ones."""
+    def publish(self, *, check_files: bool = True, bytes_max: int | None = None) -> Publication:
+        """Add a version if the table has changed. `check_files`: list the files, to find and replace deleted ones.
+        `bytes_max`: if more must be read, leave it to a process with more time."""
         for _ in attempts(ROUNDS_MAX, self.clock, self._ids):
             try:
-                published = self._publish(self.compare(check_files=check_files))
+                seen = self.compare(check_files=check_files)
+                if bytes_max is not None and sum(one.size for one in seen.todo) > bytes_max:
+                    return Publication(seen.tip.version, seen.tip.revision, 0, 0)
+                published = self._publish(seen)
             except Corrupt as damage:
                 self._mend(damage)
                 continue
             if published is not None:
                 return published
-            self._tip = None
         raise Unavailable(
             f"other writers added a version during each of {ROUNDS_MAX} attempts",
             key=self.directory + LOG_DIR,
             hint="try again; only this program should write to this Delta table",
         )
 
-    def publish_due(self, *, ahead_seconds: float = 0) -> Publication | None:
+    def publish_due(self, *, bytes_max: int, ahead_seconds: float = 0) -> None:
         """Publish if the newest version will be older than the schema allows in `ahead_seconds`. What this process
         remembers may answer without a request."""
-        if not self._is_due(self._tip, ahead_seconds):
-            return None
-        self._tip = self.log.tip()
-        return self.publish(check_files=ahead_seconds > 0) if self._is_due(self._tip, ahead_seconds) else None
+        if self._is_due(self._tip, ahead_seconds):
+            self._tip = self.log.tip()
+            if self._is_due(self._tip, ahead_seconds):
+                self.publish(check_files=ahead_seconds > 0, bytes_max=bytes_max)
 
     def _is_due(self, tip: Tip | None, ahead_seconds: float) -> bool:
         if tip is None:
@@ -170,7 +181,7 @@ class Lake:
         if listed is not None:
             missing = frozenset(file for file, size in tip.files.items() if listed.get(file) != size)
         root = self._root()
-        wanted = list(self._wanted(root))
+        wanted = [] if root is None else list(self._wanted(root))
         schema = schema_string(self.columns)
         todo = [one for one in wanted if one.file in missing or not one.is_named(tip)]
         return Comparison(tip, root, wanted, todo, missing, schema)
@@ -189,29 +200,25 @@ class Lake:
     def _sizes(self, listed: Sequence[Listed]) -> dict[str, int]:
         return {one.key.removeprefix(self.directory): one.size for one in listed}
 
-    def _root(self) -> Root[Manifest]:
-        """The root; a missing, damaged or stale table is rebuilt first."""
+    def _root(self) -> Root[Manifest] | None:
         root = self.table.manifest.root()
-        if root is None or self.table.manifest.is_stale(root):
-            self.table.rebuild()
-            root = self.table.manifest.root()
-            assert root is not None
-        return root
+        return None if root is None or self.table.manifest.is_stale(root) else root
 
     def _wanted(self, root: Root[Manifest]) -> Iterator[LakeFile]:
         if root.whole is not None:
             whole = root.whole.part(root.whole.ids())
             name = f"partition-0-{_hash(whole.encode())}.json"
-            yield LakeFile(self.files.file(name), name, lambda: (whole, 0))
+            yield LakeFile(self.files.file(name), name, lambda: (whole, 0), size=0)
             return
         tree = self.table.manifest
         partitions, delta = tree.partitions(root), tree.delta(root)
         slices = cut(delta.ids(), [piece.start for piece in partitions])
         for piece, ids in zip(partitions, slices, strict=True):
-            yield self._own(root, piece) if not ids else self._merged(root, piece, delta.part(ids))
+            yield self._own(piece) if not ids else self._merged(root, piece, delta.part(ids))
 
-    def _own(self, root: Root[Manifest], piece: Piece) -> LakeFile:
-        return LakeFile(self.files.file(piece.file), piece.file, lambda: (self._partition(piece), 0), piece)
+    def _own(self, piece: Piece) -> LakeFile:
+        file, size = self.files.file(piece.file), piece.parquet or piece.size
+        return LakeFile(file, piece.file, lambda: (self._partition(piece), 0), size, piece)
 
     def _merged(self, root: Root[Manifest], piece: Piece, news: Manifest) -> LakeFile:
         stem, _, of = piece.file.removesuffix(".json").rpartition("-")
@@ -222,7 +229,7 @@ class Lake:
             merged = layout.finished(base.merged([news]), root)
             return merged, sum(merged.seqs.values()) - sum(base.seqs.values()) if layout.keeps_seqs else 0
 
-        return LakeFile(self.files.file(name), name, make)
+        return LakeFile(self.files.file(name), name, make, size=piece.size)
 
     def _partition(self, piece: Piece) -> Manifest:
         """Not kept in memory, unless the table has it there anyway."""
@@ -234,10 +241,13 @@ class Lake:
     # What is published
 
     def _publish(self, seen: Comparison) -> Publication | None:
-        """None: another writer was faster."""
+        """None: another writer was faster, or the table had to be rebuilt."""
         if seen.is_published:
             return Publication(seen.tip.version, seen.tip.revision, 0, 0)
-        stored = in_parallel(lambda one: self._ensured(one, seen), seen.todo, _writers(seen.root))
+        if seen.root is None:
+            self.table.rebuild()
+            return None
+        stored = in_parallel(self._ensured, seen.todo, _writers(seen.root))
         tip = seen.tip
         gains = {one.file: tip.gains[one.file] for one in seen.wanted if one.file in tip.gains}
         gains |= {one.file: one.gain for one in stored if one.gain is not None}
@@ -312,10 +322,10 @@ class Lake:
             "createdTime": tip.created,
         }
 
-    def _ensured(self, wanted: LakeFile, seen: Comparison) -> _Stored:
+    def _ensured(self, wanted: LakeFile) -> _Stored:
         """The file, written unless it is there already."""
         key = self.directory + wanted.file
-        if wanted.piece is not None and wanted.piece.parquet and wanted.file not in seen.missing:
+        if wanted.piece is not None and wanted.piece.parquet:
             found = self.store.get(key)
             part = None if found is None else self._intact(found.body, wanted)
             if found is not None and part is not None:

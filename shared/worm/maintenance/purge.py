@@ -14,7 +14,7 @@ from datetime import timedelta
 from worm.clock import Deadline
 from worm.collections.layout import ANSWERS_PREFIX
 from worm.collections.trash import Trash, Trashed
-from worm.errors import Corrupt, WormError
+from worm.errors import Corrupt, Invalid, WormError
 from worm.lake.upkeep import vacuum
 from worm.session import Session
 from worm.store.base import Listed, Won
@@ -98,7 +98,10 @@ class Purge:
             report.finished = report.finished and pruned.finished
         report.table_files = table.collect(dry_run=dry_run)
         if collection.definition.lake is not None:
-            report.table_files += len(vacuum(self._session.lake(model), dry_run=dry_run))
+            try:
+                report.table_files += len(vacuum(self._session.lake(model), dry_run=dry_run))
+            except (Corrupt, Invalid) as damage:  # of the log; the sweep reports it too
+                report.problems[damage.key or ""] = str(damage)
         return report
 
     def _purge_expired(self, trash: Trash, report: PurgeReport, deadline: Deadline, dry_run: bool) -> None:

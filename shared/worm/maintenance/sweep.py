@@ -58,7 +58,7 @@ class SweepReport:
     """Why the histories of some of these are damaged. Their documents are still served."""
     finished: bool = True
     error: WormError | None = None
-    """Why the model could not be swept."""
+    """Why the model could not be swept, or its Delta table not published."""
     failure: WormError | None = None
     """The first reason why a valid document could not be recorded."""
 
@@ -159,11 +159,14 @@ class Sweep:
         """A model that cannot be swept must not stop the others."""
         try:
             report = self._sweep_model(model, how)
-            if how.folds and self._session.schema.model(model).lake is not None:
-                self._session.lake(model).publish_due(ahead_seconds=NEXT_SECONDS)
-            return report
         except WormError as error:
             return SweepReport(model, finished=False, error=error)
+        if how.folds and self._session.schema.model(model).lake is not None:
+            try:
+                self._session.lake(model).publish_due(bytes_max=SWEEP_BYTES_MAX, ahead_seconds=NEXT_SECONDS)
+            except WormError as error:
+                report.error = error
+        return report
 
     def _sweep_model(self, model: str, how: _Pass) -> SweepReport:
         table = self._session.table(model)

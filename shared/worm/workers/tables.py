@@ -157,7 +157,7 @@ class Fold:
         if self._session.schema.model(model).lake is None:
             return
         try:
-            self._session.lake(model).publish_due()
+            self._session.lake(model).publish_due(bytes_max=TIDY_BYTES_MAX)
         except Exception as error:  # noqa: BLE001 - logged; the messages are folded
             outcome.unpublished[model] = error
 
