@@ -420,11 +420,12 @@ def encode_parquet(part: Manifest, columns: Sequence[LakeColumn], of: str) -> by
     sealed = dumps(meta).removesuffix(b"}") + b"," + CRC_MARK + NO_CRC + b'"}'
     file = BytesIO()
     nested = {column.name for column in columns if column.kind.is_nested}
+    varied = [name for name in names if name not in nested and not _repeats(draft.arrays[name])]
     write_parquet(
         Table.from_arrays([draft.arrays[name] for name in names], names=names),
         file,
         compression=_COMPRESSION,
-        column_dictionary_enabled={one: False for one in arrays if one not in nested and not _repeats(arrays[one])},
+        column_dictionary_enabled=dict.fromkeys(varied, False),
         key_value_metadata={"worm": sealed.decode()},
         skip_arrow_metadata=True,
     )
