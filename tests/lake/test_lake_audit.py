@@ -105,6 +105,39 @@ def test_the_status_counts_a_file_of_another_size_as_missing_and_publish_writes_
     assert published(opened(path.store, tmp_path)) == before
 
 
+def test_a_process_that_remembers_another_log_notices_it(tmp_path: Path) -> None:
+    """Somebody deleted the log, and others published as many versions as there were."""
+    path = versions(9)
+    warm = lake_of(path)
+    warm.publish()
+    without_log(path)
+    path.put("c002", {"name": "other"})
+    path.settle()
+    publish(path)
+    path.put("c002", {"name": "another"})
+    path.settle()
+    assert publish(path).version == 1
+    path.put("c005", {"name": "newest"})
+    path.settle()
+    assert warm.publish().version == 2
+    rows = opened(path.store, tmp_path).to_pyarrow_table().to_pylist()
+    assert sorted(row["id"] for row in rows) == [f"c{at:03d}" for at in range(9)]
+
+
+def test_a_version_from_the_future_does_not_stop_the_workers() -> None:
+    path = lake_path(every="15m")
+    fill(path, 3)
+    path.clock.advance(86_400)
+    path.put("c001", {"name": "from the future"})
+    path.settle()
+    future = publish(path).version
+    path.clock.advance(-86_000)
+    path.put("c001", {"name": "newer"})
+    path.settle()
+    found = lake_of(path).publish_due(bytes_max=1 << 20) or publish(path)
+    assert found.version > future or lake_status(lake_of(path)).behind_seconds == 0
+
+
 def test_a_lost_tip_is_no_damage() -> None:
     path = versions(3)
     path.store.delete(TIP)

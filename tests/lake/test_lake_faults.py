@@ -156,7 +156,7 @@ def before_the_commit(lake: Lake, happens: Callable[[], object]) -> Lake:
     pending = [happens]
 
     class Log(DeltaLog):
-        def commit(self, version: int, actions: Iterable[JsonObject]) -> bool:
+        def commit(self, version: int, actions: Iterable[JsonObject]) -> str | None:
             while pending:
                 pending.pop()()
             return super().commit(version, actions)

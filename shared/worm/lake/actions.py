@@ -224,6 +224,7 @@ TIP = record(
         "lastUpdated": TEXT,
         "published": WHOLE,
         "lastCheckpoint": whole_number(-1),
+        "etag": TEXT,
     },
 )
 
@@ -244,6 +245,8 @@ class Tip:
     last_updated: str = ""
     published: int = 0
     checkpoint: int = -1
+    etag: str = ""
+    """Of the commit: another log may have the same version."""
 
     def shape(self) -> JsonObject:
         return {
@@ -258,6 +261,7 @@ class Tip:
             "lastUpdated": self.last_updated,
             "published": self.published,
             "lastCheckpoint": self.checkpoint,
+            "etag": self.etag,
         }
 
     @classmethod
@@ -274,10 +278,11 @@ class Tip:
             last_updated=cast(str, shape["lastUpdated"]),
             published=cast(int, shape["published"]),
             checkpoint=cast(int, shape["lastCheckpoint"]),
+            etag=cast(str, shape["etag"]),
         )
 
     @classmethod
-    def of_state(cls, state: LogState, checkpoint: int) -> Tip:
+    def of_state(cls, state: LogState, checkpoint: int, etag: str) -> Tip:
         """Without `gains`: the files that have one are looked at again."""
         metadata, info = state.metadata or {}, state.info or {}
         created, revision = metadata.get("createdTime"), state.txns.get(APP, {}).get("version")
@@ -292,4 +297,5 @@ class Tip:
             last_updated=updated if isinstance(updated, str) else "",
             published=published if isinstance(published, int) else 0,
             checkpoint=checkpoint,
+            etag=etag,
         )

@@ -43,6 +43,8 @@ class Entries:
     checkpoints: dict[int, datetime]
     files: dict[int, list[str]]
     """The keys of each checkpoint."""
+    etags: dict[int, str]
+    """Of the commits."""
 
     @property
     def newest(self) -> int:
@@ -75,7 +77,8 @@ class DeltaLog:
 
     def is_newest(self, tip: Tip, listed: Iterable[Listed]) -> bool:
         """`listed`: everything from `after(tip)` on."""
-        return self.entries(listed).newest == tip.version
+        entries = self.entries(listed)
+        return entries.newest == tip.version and entries.etags.get(tip.version, "") == tip.etag
 
     def after(self, tip: Tip) -> str | None:
         """Where a listing must start to show whether the tip is the newest version."""
@@ -84,11 +87,12 @@ class DeltaLog:
     def entries(self, listed: Iterable[Listed] | None = None) -> Entries:
         """Listed unless given."""
         commits, checkpoints, parts = dict[int, datetime](), dict[int, datetime](), dict[int, list[str]]()
-        wanted = dict[int, int]()
+        wanted, etags = dict[int, int](), dict[int, str]()
         for one in self._store.list(self.key("")) if listed is None else listed:
             name = one.key.removeprefix(self.key(""))
             if match := _COMMIT.fullmatch(name):
                 commits[int(match[1])] = one.last_modified
+                etags[int(match[1])] = one.etag
             elif match := _CHECKPOINT.fullmatch(name):
                 version = int(match[1])
                 checkpoints[version] = one.last_modified
@@ -96,7 +100,7 @@ class DeltaLog:
                 wanted[version] = int(match[2] or 1)
         complete = {version for version, keys in parts.items() if len(keys) >= wanted[version]}
         times = {version: at for version, at in checkpoints.items() if version in complete}
-        return Entries(commits, times, {version: sorted(parts[version]) for version in complete})
+        return Entries(commits, times, {version: sorted(parts[version]) for version in complete}, etags)
 
     def read(self, entries: Entries) -> LogState:
         """Replay the newest version from the newest checkpoint. `Corrupt` if a commit is missing."""
@@ -130,9 +134,10 @@ class DeltaLog:
 
     # Writing
 
-    def commit(self, version: int, actions: Iterable[JsonObject]) -> bool:
-        """False: another writer added this version."""
-        return isinstance(self._store.put_if_absent(self.commit_key(version), encode_commit(actions)), Won)
+    def commit(self, version: int, actions: Iterable[JsonObject]) -> str | None:
+        """The etag of the commit; None: another writer added this version."""
+        done = self._store.put_if_absent(self.commit_key(version), encode_commit(actions))
+        return done.etag if isinstance(done, Won) else None
 
     def remember(self, tip: Tip) -> None:
         self._store.put(self.directory + TIP_FILE, seal(tip.shape()))

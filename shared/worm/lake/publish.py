@@ -166,7 +166,8 @@ class Lake:
     def _is_due(self, tip: Tip | None, ahead_seconds: float) -> bool:
         if tip is None:
             return True
-        return self.clock.now().timestamp() + ahead_seconds - tip.published / 1000 >= self.every_seconds
+        age = self.clock.now().timestamp() - tip.published / 1000
+        return age + ahead_seconds >= self.every_seconds or age < 0  # a clock was wrong: publish, which sets it right
 
     def forget(self) -> None:
         """Forget what we read: it may be replaced or deleted by now."""
@@ -193,7 +194,8 @@ class Lake:
         listed = list(self.store.list(self.directory if check_files else self.log.key(""), start_after=after))
         if not self.log.is_newest(tip, listed):
             entries = self.log.entries(listed if after is None else None)
-            tip = Tip.of_state(self.log.read(entries), max(entries.checkpoints, default=-1))
+            state, etag = self.log.read(entries), entries.etags.get(entries.newest, "")
+            tip = Tip.of_state(state, max(entries.checkpoints, default=-1), etag)
         self._tip = tip
         return tip, self._sizes(listed) if check_files else None
 
@@ -270,8 +272,10 @@ class Lake:
             published=_millis(now),
             checkpoint=tip.checkpoint,
         )
-        if not self.log.commit(newer.version, self._actions(tip, newer, added, removed)):
+        etag = self.log.commit(newer.version, self._actions(tip, newer, added, removed))
+        if etag is None:
             return None
+        newer = replace(newer, etag=etag)
         if self.log.is_checkpoint_due(newer):
             newer = replace(newer, checkpoint=self.log.checkpoint(_millis(now)))
         self._remember(newer)
