@@ -10,6 +10,7 @@ of DuckDB as an Arrow table. Sums of ours are exact, those of DuckDB are of floa
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -102,8 +103,12 @@ def measure(aws: Aws, bucket: str, repeats: int, count: int = COUNT) -> dict[str
         "duckdb_group_by": lambda: duckdb.grouped(table),
     }
     times = medians(scans, repeats, is_warm=True) | medians(totals, repeats)
+    path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     arguments = [sys.executable, "-m", "scripts.benchmarks._million", *place]
-    memory = json.loads(subprocess.run(arguments, check=True, capture_output=True, text=True).stdout) / table.nbytes
+    memory = (
+        json.loads(subprocess.run(arguments, check=True, capture_output=True, text=True, env=path).stdout)
+        / table.nbytes
+    )
     pairs = {
         ("scan_cold_new_client", "deltalake_opening"): 1.0,
         ("scan_cold_new_client", "duckdb_own_parquet"): 1.0,
