@@ -273,6 +273,16 @@ def test_columns_of_a_table_with_newer_rows_are_those_of_its_rows() -> None:
         assert ("fresh" in names, "gone" in names) == (True, False)
 
 
+def test_a_value_that_the_table_lacks_is_read_from_its_document() -> None:
+    manifest = {"enabled": True, "partitionThreshold": 10, "maxFieldBytes": 100}
+    with connected({"models": {"Customer": {**SCHEMA["models"]["Customer"], "manifest": manifest}}}) as db:
+        long = "x" * 200
+        db.model("Customer").insert_many([{"id": f"c{at:03}", **({} if at else {"name": long})} for at in range(50)])
+        with connected_to(db) as reader:
+            assert list(reader.sql("select * exclude (createdAt) from Customer where id = 'c000'"))[0]["name"] == long
+            assert list(reader.sql("select max(name) as longest from Customer")) == [{"longest": long}]
+
+
 def connected_to(db: worm.Worm) -> worm.Worm:
     """A session that wrote nothing itself."""
     return worm.Worm(db.store, db.schema, probe=False)
