@@ -279,7 +279,7 @@ def test_a_value_that_the_table_lacks_is_read_from_its_document() -> None:
         long = "x" * 200
         db.model("Customer").insert_many([{"id": f"c{at:03}", **({} if at else {"name": long})} for at in range(50)])
         with connected_to(db) as reader:
-            assert list(reader.sql("select * exclude (createdAt) from Customer where id = 'c000'"))[0]["name"] == long
+            assert reader.sql("select * exclude (createdAt) from Customer where id = 'c000'")[0]["name"] == long
             assert list(reader.sql("select max(name) as longest from Customer")) == [{"longest": long}]
 
 
