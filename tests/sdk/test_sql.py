@@ -247,11 +247,17 @@ def test_columns_make_the_table_that_rows_make(
             customers.upsert_many([{"id": f"c{at:02}", **row} for at, row in enumerate(documents)])
             if documents and documents is then:
                 customers.delete("c00")
-            for fields in (None, ["name", "since", "score"], ["visits", "tags", "address", "createdAt"], []):
-                wanted = pyarrow.table(customers.find_all(select=fields).to_arrow()).sort_by("id")
-                found = pyarrow.table(customers._all_rows(fields)).sort_by("id")
-                assert found.select(wanted.column_names).equals(wanted)
-                assert set(found.column_names) == set(wanted.column_names)
+            with connected_to(db) as reader:
+                _check_columns(customers)
+                _check_columns(reader.model("Customer"))
+
+
+def _check_columns(customers: worm.Model[Any]) -> None:
+    for fields in (None, ["name", "since", "score"], ["visits", "tags", "address", "createdAt"], []):
+        wanted = pyarrow.table(customers.find_all(select=fields).to_arrow()).sort_by("id")
+        found = pyarrow.table(customers._all_rows(fields)).sort_by("id")
+        assert found.select(wanted.column_names).equals(wanted)
+        assert set(found.column_names) == set(wanted.column_names)
 
 
 def test_columns_of_a_table_with_newer_rows_are_those_of_its_rows() -> None:
@@ -265,6 +271,16 @@ def test_columns_of_a_table_with_newer_rows_are_those_of_its_rows() -> None:
         with connected_to(db) as other:
             names = other.model("Customer")._all_rows(None).column_names
         assert ("fresh" in names, "gone" in names) == (True, False)
+
+
+def test_a_value_that_the_table_lacks_is_read_from_its_document() -> None:
+    manifest = {"enabled": True, "partitionThreshold": 10, "maxFieldBytes": 100}
+    with connected({"models": {"Customer": {**SCHEMA["models"]["Customer"], "manifest": manifest}}}) as db:
+        long = "x" * 200
+        db.model("Customer").insert_many([{"id": f"c{at:03}", **({} if at else {"name": long})} for at in range(50)])
+        with connected_to(db) as reader:
+            assert reader.sql("select * exclude (createdAt) from Customer where id = 'c000'")[0]["name"] == long
+            assert list(reader.sql("select max(name) as longest from Customer")) == [{"longest": long}]
 
 
 def connected_to(db: worm.Worm) -> worm.Worm:
