@@ -189,7 +189,7 @@ def test_the_slower_publisher_publishes_what_changed_in_the_meantime(tmp_path: P
 def test_a_publisher_that_always_loses_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
     path = busy().fork()
     lake = lake_of(path)
-    monkeypatch.setattr(lake.log, "commit", lambda *given: False)
+    monkeypatch.setattr(lake.log, "commit", lambda *given: None)
     with pytest.raises(Unavailable, match="other writers added a version"):
         lake.publish()
 
