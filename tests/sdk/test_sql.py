@@ -682,3 +682,32 @@ def test_a_process_that_asked_in_sql_ends_quietly_and_has_times_in_utc(tmp_path:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=elsewhere)
     wanted = "{'in_utc': '2026-01-01 00:00:00+00'}\n"
     assert (done.stdout, done.stderr, done.returncode) == (wanted, "", 0)
+
+
+def test_fields_that_differ_only_in_case_are_not_taken_for_each_other(db: worm.Worm) -> None:
+    db.model("Order").insert({"id": "o9", "customer": "acme", "total": 1, "Total": "upper"})
+    assert list(db.sql('select total from "Order" where id = $1', ["o9"])) == [{"total": 1}]
+    with pytest.raises(worm.Invalid, match="the fields total and Total of Order are one in SQL"):
+        db.sql('select "Total", undeclared from "Order"')
+
+
+@pytest.mark.parametrize("terms", [1, 100])
+def test_a_long_expression_is_computed(terms: int, db: worm.Worm) -> None:
+    assert list(db.sql(f"select {'+'.join('1' * terms)} as n")) == [{"n": terms}]
+
+
+def test_an_expression_that_is_far_too_long_is_refused(db: worm.Worm) -> None:
+    with pytest.raises(worm.Invalid, match=r"nested too deeply|depth"):
+        db.sql(f"select {'+'.join('1' * 900)}")
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_a_time_that_python_does_not_have_is_text(text: str, db: worm.Worm) -> None:
+    db.model("Customer").insert({"id": "odd", "name": "odd", "since": text})
+    (found,) = db.sql("select since from Customer where id = 'odd'")
+    assert isinstance(found["since"], str)
+
+
+def test_an_impossible_amount_of_memory_is_refused(db: worm.Worm) -> None:
+    with pytest.raises(worm.Invalid):
+        db.sql("select 1", memory_limit="999999999TB")

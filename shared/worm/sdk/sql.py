@@ -31,8 +31,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 from uuid import UUID
 
-from worm.codec.strict_json import INT_MAX, INT_MIN, JsonObject, JsonValue, loads
-from worm.errors import Hint, Invalid, shown
+from worm.codec.strict_json import INT_MAX, INT_MIN, JsonObject, JsonValue, loads_own
+from worm.errors import Corrupt, Hint, Invalid, shown
 from worm.schema import ModelDef
 from worm.schema.definition import TIME_FIELDS
 from worm.sdk.html import list_repr, rows_html
@@ -111,7 +111,14 @@ class SqlRows(Sequence[SqlRow]):
                 yield dict(zip(self.columns, row, strict=True))
 
     def _values(self, batch: RecordBatch, name: str) -> list[object]:
-        values = cast("list[Any]", batch.column(name).to_pylist())
+        column = batch.column(name)
+        try:
+            values = cast("list[Any]", column.to_pylist())
+        except (OverflowError, ValueError):
+            from arro3.core import DataType
+
+            # Python has no dates before the year 1 or after 9999.
+            values = cast("list[Any]", column.cast(DataType.string()).to_pylist())
         return [None if one is None else int(one) for one in values] if name in self._integers else values
 
     def __repr__(self) -> str:
@@ -219,8 +226,9 @@ def run_sql(
     engine = package("duckdb", "sql")
     _check_statement(statement)
     _check_params(params)
-    connection = _opened(engine, limits)
+    connection: DuckConnection | None = None
     try:
+        connection = _opened(engine, limits)
         for name, table in _tables(connection, statement, models, read):
             connection.register(name, table)
         connection.execute(LOCKED)
@@ -229,7 +237,8 @@ def run_sql(
     except engine.Error as error:
         raise _invalid(engine, error, models, limits) from None
     finally:
-        connection.close()
+        if connection is not None:
+            connection.close()
 
 
 def register_rows(connection: object, name: object, read: Callable[[], object]) -> DuckRelation:
@@ -320,11 +329,23 @@ class _Parsed:
             raise Invalid("PIVOT must name its values", path="statement", hint="PIVOT … ON field IN ('a', 'b') USING …")
         text = _EXPLAIN.sub("", statement) if kind == "EXPLAIN" else statement
         ((told,),) = connection.execute("SELECT json_serialize_sql(?)", [text]).fetchall()
-        tree = cast(JsonObject, loads(told.encode()))
+        try:
+            tree = loads_own(told.encode(), "statement")
+        except Corrupt as mistake:
+            hint = "use fewer operators in one expression, or a WITH for its parts"
+            raise Invalid("is nested too deeply", path="statement", hint=hint) from mistake
         if tree["error"]:  # only a SELECT becomes JSON; VALUES, FROM, DESCRIBE, SHOW and SUMMARIZE are one for DuckDB
             raise Invalid(f"{kind} is not possible here: SQL only reads", path="statement", hint=_CHANGING)
-        nodes, texts = list[Mapping[str, Any]](), set[str]()
-        _collect(tree, nodes, texts)
+        nodes, texts, left = list[Mapping[str, Any]](), set[str](), list[JsonValue]([tree])
+        while left:
+            one = left.pop()
+            if isinstance(one, dict):
+                nodes.append(one)
+                left += one.values()
+            elif isinstance(one, list):
+                left += one
+            elif isinstance(one, str):
+                texts.add(one.lower())
         return cls(nodes, frozenset(texts))
 
     @property
@@ -388,18 +409,6 @@ def _parts(column: Mapping[str, Any]) -> list[str]:
     return [str(part).lower() for part in column["column_names"]]
 
 
-def _collect(value: JsonValue, nodes: list[Mapping[str, Any]], texts: set[str]) -> None:
-    if isinstance(value, dict):
-        nodes.append(value)
-        for one in value.values():
-            _collect(one, nodes, texts)
-    elif isinstance(value, list):
-        for one in value:
-            _collect(one, nodes, texts)
-    elif isinstance(value, str):
-        texts.add(value.lower())
-
-
 def _tables(
     connection: DuckConnection, statement: str, models: Mapping[str, ModelDef], read: Read
 ) -> Iterator[tuple[str, object]]:
@@ -411,7 +420,19 @@ def _tables(
         return
     columns = parsed.columns([models[name] for name in parsed.named(models)])
     for name, fields in columns.items():
-        yield name, read(name, fields)
+        table = read(name, fields)
+        _check_names(name, cast("Table", table).column_names)
+        yield name, table
+
+
+def _check_names(model: str, names: Sequence[str]) -> None:
+    """SQL would silently take one of two fields that differ only in case for the other."""
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(name.lower(), name)
+        if other != name:
+            hint = "name the fields that you need instead of *; for these two, use find_all"
+            raise Invalid(f"the fields {other} and {name} of {model} are one in SQL", path="statement", hint=hint)
 
 
 def _model_called(name: str, models: Mapping[str, ModelDef]) -> str | None:
