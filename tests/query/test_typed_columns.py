@@ -24,7 +24,7 @@ from worm.query.filters import Condition, Filter, condition
 from worm.query.query import Query
 from worm.tables.columns import Columns
 from worm.tables.manifest import Manifest
-from worm.tables.parquet import Kind, LakeColumn, encode_parquet
+from worm.tables.parquet import ColumnKind, LakeColumn, encode_parquet
 from worm.tables.parquet_part import ParquetPart
 from worm.tables.parts import MergedPart, ParsedPart
 from worm.tables.typed import Typed
@@ -266,7 +266,9 @@ def test_a_part_without_rows_changes_nothing() -> None:
 
 def test_a_path_is_typed_only_if_no_object_may_have_its_values() -> None:
     def typed(rows: dict[str, Row], *fields: str) -> bool:
-        columns = [LakeColumn(one.replace(".", "_"), one, Kind("json" if one == "a" else "long")) for one in fields]
+        columns = [
+            LakeColumn(one.replace(".", "_"), one, ColumnKind("json" if one == "a" else "long")) for one in fields
+        ]
         part = ParquetPart(encode_parquet(Manifest("M", rows), columns, "x"), "key", "x", columns)
         cells, plain = Columns([part]).column("a.b"), Columns.of(list(rows), list(rows.values())).column("a.b")
         assert list(map(Condition.holds, [condition("$eq", 1)] * 2, cells.cells)) == [

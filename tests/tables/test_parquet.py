@@ -27,7 +27,7 @@ from worm.query.query import Query
 from worm.schema import Schema, load_schema
 from worm.tables.columns import Columns
 from worm.tables.manifest import Manifest
-from worm.tables.parquet import CRC_MARK, NO_CRC, Kind, LakeColumn, Type, encode_parquet, lake_columns
+from worm.tables.parquet import CRC_MARK, NO_CRC, ColumnKind, LakeColumn, Type, encode_parquet, lake_columns
 from worm.tables.parquet_part import ParquetPart
 
 ENDING = {
@@ -48,15 +48,29 @@ ROWS: dict[str, Row] = {
 }
 PARTITION = Manifest("M", ROWS, {**dict.fromkeys(ROWS, 3), "gone": 4}, etags={"r001": '"e"', "lost": '"f"'})
 SIMPLE: list[Type] = ["string", "long", "double", "boolean", "timestamp", "json"]
-STRUCT = Kind("struct", members=(("a", Kind("long")), ("b", Kind("array", items=Kind("string"))), ("c", Kind("json"))))
-KINDS = [*map(Kind, SIMPLE), *(Kind("array", items=Kind(one)) for one in SIMPLE if one != "json"), STRUCT]
+STRUCT = ColumnKind(
+    "struct",
+    members=(
+        ("a", ColumnKind("long")),
+        ("b", ColumnKind("array", items=ColumnKind("string"))),
+        ("c", ColumnKind("json")),
+    ),
+)
+KINDS = [
+    *map(ColumnKind, SIMPLE),
+    *(ColumnKind("array", items=ColumnKind(one)) for one in SIMPLE if one != "json"),
+    STRUCT,
+]
 
 
 def columns_of(**kinds: Type) -> list[LakeColumn]:
-    return [LakeColumn(name, name, Kind(kind)) for name, kind in kinds.items()]
+    return [LakeColumn(name, name, ColumnKind(kind)) for name, kind in kinds.items()]
 
 
-COLUMNS = [*columns_of(name="string", n="long", none="string"), LakeColumn("tags", "tags", Kind("array", Kind("long")))]
+COLUMNS = [
+    *columns_of(name="string", n="long", none="string"),
+    LakeColumn("tags", "tags", ColumnKind("array", ColumnKind("long"))),
+]
 
 
 def opened(part: Manifest, columns: Sequence[LakeColumn] = COLUMNS, body: bytes | None = None) -> ParquetPart:
@@ -187,7 +201,7 @@ def test_rows_belong_to_the_caller() -> None:
 def test_other_readers_see_typed_values_and_everything_else_as_json() -> None:
     columns = [
         *columns_of(s="string", i="long", d="double", b="boolean", t="timestamp", j="json"),
-        LakeColumn("l", "l", Kind("array", items=Kind("string"))),
+        LakeColumn("l", "l", ColumnKind("array", items=ColumnKind("string"))),
         LakeColumn("o", "o", STRUCT),
     ]
     good: Row = {"s": "x", "i": 7, "d": 1, "b": True, "t": "2026-01-31", "j": [1], "l": ["a"], "o": {"a": 1, "c": "x"}}
@@ -205,7 +219,7 @@ def test_other_readers_see_typed_values_and_everything_else_as_json() -> None:
 
 @pytest.mark.parametrize("odd", ["9999-12-31T23:59:59-05:00", "0001-01-01T00:00:00+05:00"])
 def test_a_time_that_no_calendar_has_in_utc_is_exact_for_us_and_empty_for_others(odd: str) -> None:
-    columns = [*columns_of(t="timestamp"), LakeColumn("l", "l", Kind("array", items=Kind("timestamp")))]
+    columns = [*columns_of(t="timestamp"), LakeColumn("l", "l", ColumnKind("array", items=ColumnKind("timestamp")))]
     part = Manifest("M", {"a": {"t": odd, "l": [odd, "2026-01-31"]}, "b": {"t": "2026-01-31"}})
     found, others = opened(part, columns), others_read(part, columns)
     assert (found.cells("t"), found.cells("l")[0]) == ([odd, "2026-01-31"], [odd, "2026-01-31"])
@@ -226,17 +240,17 @@ def test_a_time_without_seconds_is_a_time_for_others(text: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "value", "is_held"),
     [
-        (Kind("array", items=Kind("long")), [1, None], True),
-        (Kind("array", items=Kind("long")), [1, 2**63], False),
-        (Kind("array", items=Kind("timestamp")), ["2026-01-31T12:00"], True),
-        (Kind("array", items=Kind("timestamp")), ["soon"], False),
+        (ColumnKind("array", items=ColumnKind("long")), [1, None], True),
+        (ColumnKind("array", items=ColumnKind("long")), [1, 2**63], False),
+        (ColumnKind("array", items=ColumnKind("timestamp")), ["2026-01-31T12:00"], True),
+        (ColumnKind("array", items=ColumnKind("timestamp")), ["soon"], False),
         (STRUCT, {"a": 1, "b": None, "c": {"any": [1]}}, True),
         (STRUCT, {"a": 1, "undeclared": 1}, False),
         (STRUCT, {"b": [1]}, False),
         (STRUCT, None, False),
     ],
 )
-def test_what_a_nested_column_does_not_hold_is_in_the_rest(kind: Kind, value: JsonValue, is_held: bool) -> None:
+def test_what_a_nested_column_does_not_hold_is_in_the_rest(kind: ColumnKind, value: JsonValue, is_held: bool) -> None:
     others = others_read(rows_of([value]), [LakeColumn("v", "v", kind)])
     assert others["_rest"] == [None if is_held else dumps({"v": value}).decode()]
 
@@ -302,14 +316,17 @@ def test_columns_follow_the_schema() -> None:
     schema = schema_of(fields, indexes={"byCity": {"field": "address.city"}})
     found = {column.name: (column.field, column.kind) for column in lake_columns(schema.model("M"))}
     assert found == {
-        "name": ("name", Kind("string")),
-        "tags": ("tags", Kind("array", items=Kind("string"))),
-        "things": ("things", Kind("json")),
-        "address": ("address", Kind("struct", members=(("city", Kind("string")), ("zip", Kind("long"))))),
-        "anything": ("anything", Kind("json")),
-        "createdAt": ("createdAt", Kind("timestamp")),
-        "updatedAt": ("updatedAt", Kind("timestamp")),
-        "address_city": ("address.city", Kind("string")),
+        "name": ("name", ColumnKind("string")),
+        "tags": ("tags", ColumnKind("array", items=ColumnKind("string"))),
+        "things": ("things", ColumnKind("json")),
+        "address": (
+            "address",
+            ColumnKind("struct", members=(("city", ColumnKind("string")), ("zip", ColumnKind("long")))),
+        ),
+        "anything": ("anything", ColumnKind("json")),
+        "createdAt": ("createdAt", ColumnKind("timestamp")),
+        "updatedAt": ("updatedAt", ColumnKind("timestamp")),
+        "address_city": ("address.city", ColumnKind("string")),
     }
 
 

@@ -13,7 +13,7 @@ from worm.collections.entries import Document, table_row
 from worm.model import Model, Worm
 from worm.schema import load_schema
 from worm.tables.manifest import Manifest
-from worm.tables.parquet import Kind, LakeColumn, encode_parquet
+from worm.tables.parquet import ColumnKind, LakeColumn, encode_parquet
 from worm.tables.parquet_part import ParquetPart
 from worm.tables.verify import verify_collection
 
@@ -157,7 +157,7 @@ def test_a_schema_that_asks_for_other_rows_leads_to_a_rebuild(oplog: bool) -> No
 def test_a_parquet_file_has_every_name() -> None:
     rows = {one: table_row(document, ("address.city",)) for one, document in ODD.items()}
     part = Manifest("Customer", rows, dict.fromkeys(rows, 1))
-    columns = [LakeColumn("address_city", "address.city", Kind("string"))]
+    columns = [LakeColumn("address_city", "address.city", ColumnKind("string"))]
     again = ParquetPart(encode_parquet(part, columns, "0"), "k", "0", columns)
     assert again.manifest("Customer").encode() == part.encode()
     assert as_dumped([again.row(at) for at in range(4)]) == as_dumped([rows[one] for one in ODD])

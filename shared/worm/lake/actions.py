@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast
 from worm.codec.shapes import OBJECT, TEXT, WHOLE, check_shape, object_of, record, whole_number
 from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads_own
 from worm.errors import Corrupt, Invalid
-from worm.tables.parquet import ETAG, ID, REST, SEQ, Kind, LakeColumn
+from worm.tables.parquet import ETAG, ID, REST, SEQ, ColumnKind, LakeColumn
 from worm.values import dataclass
 
 if TYPE_CHECKING:
@@ -55,17 +55,17 @@ _KINDS = {
 def schema_string(columns: Sequence[LakeColumn]) -> str:
     """The columns as the log declares them. Files have more: `_exact_…`, which only our readers need."""
     declared = [(column.name, column.kind) for column in columns]
-    fixed = [(SEQ, Kind("long")), (ETAG, Kind("string")), (REST, Kind("string"))]
-    fields: list[JsonValue] = [_field(ID, Kind("string"), nullable=False)]
+    fixed = [(SEQ, ColumnKind("long")), (ETAG, ColumnKind("string")), (REST, ColumnKind("string"))]
+    fields: list[JsonValue] = [_field(ID, ColumnKind("string"), nullable=False)]
     fields += [_field(name, kind) for name, kind in (*declared, *fixed)]
     return dumps({"type": "struct", "fields": fields}).decode()
 
 
-def _field(name: str, kind: Kind, *, nullable: bool = True) -> JsonObject:
+def _field(name: str, kind: ColumnKind, *, nullable: bool = True) -> JsonObject:
     return {"name": name, "type": _type(kind), "nullable": nullable, "metadata": {}}
 
 
-def _type(kind: Kind) -> JsonValue:
+def _type(kind: ColumnKind) -> JsonValue:
     if kind.items is not None:
         return {"type": "array", "elementType": _type(kind.items), "containsNull": True}
     if kind.members:

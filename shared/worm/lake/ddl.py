@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias, get_args
 
 from worm.errors import Invalid, shown
 from worm.lake.publish import Lake
-from worm.tables.parquet import ETAG, ID, REST, SEQ, Kind
+from worm.tables.parquet import ETAG, ID, REST, SEQ, ColumnKind
 
 Engine: TypeAlias = Literal["athena", "glue", "duckdb", "spark", "trino"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
@@ -70,13 +70,13 @@ def _glue(name: str, lake: Lake) -> str:
     )
 
 
-def _columns(lake: Lake) -> list[tuple[str, Kind]]:
+def _columns(lake: Lake) -> list[tuple[str, ColumnKind]]:
     declared = [(column.name, column.kind) for column in lake.columns]
-    text = Kind("string")
-    return [(ID, text), *declared, (SEQ, Kind("long")), (ETAG, text), (REST, text)]
+    text = ColumnKind("string")
+    return [(ID, text), *declared, (SEQ, ColumnKind("long")), (ETAG, text), (REST, text)]
 
 
-def _hive(kind: Kind) -> str:
+def _hive(kind: ColumnKind) -> str:
     if kind.items is not None:
         return f"array<{_hive(kind.items)}>"
     if kind.members:

@@ -64,12 +64,12 @@ Cells: TypeAlias = "list[JsonValue | Missing]"
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ColumnKind:
     """The type of a column. `items`: of an array. `members`: of a struct. `json`: any value, as JSON text."""
 
     type: Type
-    items: Kind | None = None
-    members: tuple[tuple[str, Kind], ...] = ()
+    items: ColumnKind | None = None
+    members: tuple[tuple[str, ColumnKind], ...] = ()
 
     @property
     def is_nested(self) -> bool:
@@ -82,16 +82,16 @@ class LakeColumn:
 
     name: str
     field: str
-    kind: Kind
+    kind: ColumnKind
 
 
-_SIMPLE: dict[str, Kind] = {
-    "string": Kind("string"),
-    "ref": Kind("string"),
-    "integer": Kind("long"),
-    "number": Kind("double"),
-    "boolean": Kind("boolean"),
-    "datetime": Kind("timestamp"),
+_SIMPLE: dict[str, ColumnKind] = {
+    "string": ColumnKind("string"),
+    "ref": ColumnKind("string"),
+    "integer": ColumnKind("long"),
+    "number": ColumnKind("double"),
+    "boolean": ColumnKind("boolean"),
+    "datetime": ColumnKind("timestamp"),
 }
 
 
@@ -113,20 +113,20 @@ def _declared(definition: ModelDef, field: str) -> FieldDef | None:
     return find_field(definition.fields, field)[1]
 
 
-def _kind(field: FieldDef | None) -> Kind:
+def _kind(field: FieldDef | None) -> ColumnKind:
     """Arrays of scalars and objects with declared members keep their types; everything else nested is JSON."""
     if field is None:
-        return Kind("json")
+        return ColumnKind("json")
     if field.type == "array" and field.items is not None and field.items.type in _SIMPLE:
-        return Kind("array", items=_SIMPLE[field.items.type])
+        return ColumnKind("array", items=_SIMPLE[field.items.type])
     members = tuple((name, _kind(one)) for name, one in (field.properties or {}).items())
     names = {name.lower() for name, _ in members if _BAD_IN_NAMES.isdisjoint(name)}
     if members and len(names) == len(members):
-        return Kind("struct", members=members)
-    return _SIMPLE.get(field.type, Kind("json"))
+        return ColumnKind("struct", members=members)
+    return _SIMPLE.get(field.type, ColumnKind("json"))
 
 
-def _arrow_type(kind: Kind) -> DataType:
+def _arrow_type(kind: ColumnKind) -> DataType:
     from arro3.core import DataType, Field
 
     if kind.items is not None:
@@ -146,7 +146,7 @@ class _Draft:
     """The arrays of one file as they are made. `rest`: by row, what the typed columns cannot hold."""
 
     def __init__(self, ids: Sequence[str], rows: Sequence[Row], columns: Sequence[LakeColumn]) -> None:
-        self.arrays: dict[str, Array] = {ID: array_of(ids, Kind("string"))}
+        self.arrays: dict[str, Array] = {ID: array_of(ids, ColumnKind("string"))}
         self.forms: dict[str, str] = {}
         self._least, self._most, self._nulls = dict[str, JsonValue](), dict[str, JsonValue](), dict[str, JsonValue]()
         self._note(ID, [*ids[:1], *ids[-1:]])
@@ -167,13 +167,13 @@ class _Draft:
         kind, name = column.kind, column.name
         if kind.is_nested:
             texts = [None if isinstance(cell, Missing) else dumps(cell).decode() for cell in cells]
-            self.arrays[EXACT + name] = array_of(texts, Kind("string"))
+            self.arrays[EXACT + name] = array_of(texts, ColumnKind("string"))
             self.arrays[name] = _nested(cells, kind)
             self._keep(column.field, cells, lambda at: cells[at] is not None and _is_held(cells[at], kind))
             return
         values = self._plain(column, cells)
         if kind.type == "json":
-            self.add(name, list(map(_text, values)), Kind("string"))
+            self.add(name, list(map(_text, values)), ColumnKind("string"))
         elif kind.type == "timestamp":
             self._add_times(column, cast("list[str | None]", values))
         else:
@@ -181,7 +181,7 @@ class _Draft:
             if kind.type == "double":
                 self._add_form(name, values)
 
-    def add(self, name: str, values: Sequence[JsonValue], kind: Kind) -> None:
+    def add(self, name: str, values: Sequence[JsonValue], kind: ColumnKind) -> None:
         self.arrays[name] = array_of(values, kind)
         self._note(name, values)
 
@@ -224,7 +224,7 @@ class _Draft:
             self.forms[name] = "integers"
         elif kinds == {int, float}:
             if any(type(one) is float and one.is_integer() for one in values):
-                self.arrays[EXACT + name] = array_of([type(one) is int for one in values], Kind("boolean"))
+                self.arrays[EXACT + name] = array_of([type(one) is int for one in values], ColumnKind("boolean"))
             else:
                 self.forms[name] = "integers"
 
@@ -235,8 +235,8 @@ class _Draft:
         if written(times, form) == texts:
             self.forms[name] = form
         else:
-            self.arrays[EXACT + name] = array_of(texts, Kind("string"))
-        micros = values_of(times.cast(_arrow_type(Kind("long"))))
+            self.arrays[EXACT + name] = array_of(texts, ColumnKind("string"))
+        micros = values_of(times.cast(_arrow_type(ColumnKind("long"))))
         self._keep(column.field, texts, lambda at: texts[at] is None or micros[at] is not None)
         self._note(name, micros)
         if name in self._least:
@@ -302,7 +302,7 @@ def values_of(array: Array) -> list[Any]:
     return cast("list[Any]", array.to_pylist())
 
 
-def array_of(values: Sequence[object], kind: Kind) -> Array:
+def array_of(values: Sequence[object], kind: ColumnKind) -> Array:
     from arro3.core import Array
 
     return Array(values, type=_arrow_type(kind))
@@ -310,15 +310,15 @@ def array_of(values: Sequence[object], kind: Kind) -> Array:
 
 def _times(texts: Sequence[str | None]) -> Array:
     """The times from the year 1 to the year 9999 in UTC, which all readers can show. Everything else is empty."""
-    times, long = _arrow_type(Kind("timestamp")), _arrow_type(Kind("long"))
-    found = array_of(texts, Kind("string")).cast(times)
+    times, long = _arrow_type(ColumnKind("timestamp")), _arrow_type(ColumnKind("long"))
+    found = array_of(texts, ColumnKind("string")).cast(times)
     micros = values_of(found.cast(long))
     is_told = [text is None or _is_shown(one) for text, one in zip(texts, micros, strict=True)]
     if all(is_told):
         return found
     told = zip(texts, micros, is_told, strict=True)
     return array_of(
-        [one if is_right or text is None else _moment(text) for text, one, is_right in told], Kind("long")
+        [one if is_right or text is None else _moment(text) for text, one, is_right in told], ColumnKind("long")
     ).cast(times)
 
 
@@ -337,7 +337,7 @@ def _moment(text: str) -> int | None:
     return micros if _is_shown(micros) else None
 
 
-def _nested(cells: Sequence[object], kind: Kind) -> Array:
+def _nested(cells: Sequence[object], kind: ColumnKind) -> Array:
     """What fits of nested values, for other readers. What does not fit is empty."""
     from arro3.core import Array, DataType, Field, list_array, struct_array
 
@@ -361,7 +361,7 @@ def _nested(cells: Sequence[object], kind: Kind) -> Array:
     return struct_array([array for array, _, _ in members], fields=fields, mask=absent)
 
 
-def _is_held(value: object, kind: Kind) -> bool:
+def _is_held(value: object, kind: ColumnKind) -> bool:
     """Whether a nested column shows all of a value. Null and missing members look the same."""
     if value is None or kind.type == "json":
         return True
@@ -389,7 +389,7 @@ def _text(value: object) -> str | None:
     return None if value is None else dumps(cast(JsonValue, value)).decode()
 
 
-def _fitted(value: object, kind: Kind) -> object:
+def _fitted(value: object, kind: ColumnKind) -> object:
     fits = _FITTING[kind.type]
     return value if type(value) in fits.types and (fits.holds is None or fits.holds(value)) else None
 
@@ -402,9 +402,9 @@ def encode_parquet(part: Manifest, columns: Sequence[LakeColumn], of: str) -> by
     ids = sorted(part.entities)
     draft = _Draft(ids, [part.entities[one] for one in ids], columns)
     seqs = [seq if (seq := part.seqs.get(one)) is not None and seq <= _LONG_MAX else None for one in ids]
-    draft.add(SEQ, seqs, Kind("long"))
-    draft.add(ETAG, [part.etags.get(one) for one in ids], Kind("string"))
-    draft.add(REST, [dumps(one).decode() if one else None for one in draft.rest], Kind("string"))
+    draft.add(SEQ, seqs, ColumnKind("long"))
+    draft.add(ETAG, [part.etags.get(one) for one in ids], ColumnKind("string"))
+    draft.add(REST, [dumps(one).decode() if one else None for one in draft.rest], ColumnKind("string"))
     names = [ID, *(column.name for column in columns), SEQ, ETAG, REST]
     names += [name for name in draft.arrays if name.startswith(EXACT)]
     meta: JsonObject = {

@@ -31,7 +31,7 @@ from worm.tables.parquet import (
     SEQ,
     VERSION,
     Cells,
-    Kind,
+    ColumnKind,
     LakeColumn,
     Type,
     array_of,
@@ -137,7 +137,7 @@ class ParquetPart:
         found = self._arrays.get(name)
         if found is None:
             chunks = self.table.column(name)
-            found = self._arrays[name] = chunks.combine_chunks() if self.count else array_of([], Kind("string"))
+            found = self._arrays[name] = chunks.combine_chunks() if self.count else array_of([], ColumnKind("string"))
         return found
 
     def form(self, name: str) -> str | None:
@@ -178,7 +178,7 @@ class ParquetPart:
             return Typed(kind, self.array(EXACT + name)) if kind == "text" else None
         if column.kind.type != "timestamp" or form is None:
             return Typed(kind, self.array(name))
-        return Typed(kind, array_of(written(self.array(name), form), Kind("string")))
+        return Typed(kind, array_of(written(self.array(name), form), ColumnKind("string")))
 
     def prepare(self, fields: Iterable[str]) -> None:
         """Decode the cells of these fields, unless arrays have them."""
@@ -256,7 +256,7 @@ class ParquetPart:
         return {one: cell for one, cell in cells if cell is not None} | cast("dict[str, object]", self._others[kind])
 
 
-def _is_beside(kind: Kind, form: str | None) -> bool:
+def _is_beside(kind: ColumnKind, form: str | None) -> bool:
     """Whether the exact values must be in their own column."""
     return kind.is_nested or (kind.type == "timestamp" and form is None)
 
