@@ -315,14 +315,12 @@ def test_columns_follow_the_schema() -> None:
     }
     schema = schema_of(fields, indexes={"byCity": {"field": "address.city"}})
     found = {column.name: (column.field, column.kind) for column in lake_columns(schema.model("M"))}
+    inner = (("city", ColumnKind("string")), ("zip", ColumnKind("long")))
     assert found == {
         "name": ("name", ColumnKind("string")),
         "tags": ("tags", ColumnKind("array", items=ColumnKind("string"))),
         "things": ("things", ColumnKind("json")),
-        "address": (
-            "address",
-            ColumnKind("struct", members=(("city", ColumnKind("string")), ("zip", ColumnKind("long")))),
-        ),
+        "address": ("address", ColumnKind("struct", members=inner)),
         "anything": ("anything", ColumnKind("json")),
         "createdAt": ("createdAt", ColumnKind("timestamp")),
         "updatedAt": ("updatedAt", ColumnKind("timestamp")),

@@ -50,7 +50,8 @@ IMPORT_EVERYTHING = """
 import importlib, pathlib, sys
 layer, functions = map(pathlib.Path, sys.argv[1:])
 sys.path.insert(0, str(layer))
-for path in sorted((layer / "worm").rglob("*.py")):
+arrays = layer / "worm" / "tables" / "typed.py"  # for the extra `fast`, which the layer goes without
+for path in sorted({*(layer / "worm").rglob("*.py")} - {arrays}):
     importlib.import_module(".".join(path.relative_to(layer).with_suffix("").parts).removesuffix(".__init__"))
 for handler in sorted(functions.glob("*/handler.py")):
     sys.path.insert(0, str(handler.parent))
