@@ -164,9 +164,9 @@ def test_what_a_caller_did_wrong_or_cannot_have_is_no_failure(
     functions: Functions, session: Worm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deployed = loaded(functions, session)
-    monkeypatch.setattr("worm.api.exports.find_spec", lambda name: None)
-    parquet = event("GET", "/v1/models/Customer/export", query={"format": "parquet"})
-    statuses = [reply(deployed.call(one)).status for one in (event("GET", f"{DOCUMENTS}/none"), parquet)]
+    monkeypatch.setattr("worm.api.sql.find_spec", lambda name: None)
+    asked = event("POST", "/v1/sql", {"statement": "select 1"})
+    statuses = [reply(deployed.call(one)).status for one in (event("GET", f"{DOCUMENTS}/none"), asked)]
     assert (statuses, deployed.lines().metric("Failures")) == ([404, 501], [])
 
 

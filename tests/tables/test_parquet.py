@@ -29,6 +29,7 @@ from worm.tables.columns import Columns
 from worm.tables.manifest import Manifest
 from worm.tables.parquet import CRC_MARK, NO_CRC, ColumnKind, LakeColumn, Type, encode_parquet, lake_columns
 from worm.tables.parquet_part import ParquetPart
+from worm.tables.parts import MergedPart
 
 ENDING = {
     "version": "1.0",
@@ -168,6 +169,12 @@ def test_an_empty_partition_of_deleted_ids_is_told() -> None:
     found = opened(Manifest("M", {}, {"gone": 2}))
     assert (list(found.ids), found.seqs, found.cells("n")) == ([], {"gone": 2}, [])
     assert found.stats == {"numRecords": 0, "minValues": {}, "maxValues": {}, "nullCount": found.stats["nullCount"]}
+
+
+def test_a_column_of_no_rows_has_its_type() -> None:
+    """A partition of deleted ids may get newer rows from a delta."""
+    merged = MergedPart.of(opened(Manifest("M", {}, {"gone": 2})), Manifest("M", {"z": {"n": 1}}, {"z": 1}))
+    assert Columns([merged, opened(PARTITION)]).column("n").cells[:2] == [1, 0]
 
 
 def test_rows_that_lack_values_are_told() -> None:

@@ -84,6 +84,7 @@ class ParquetPart:
         self._forms = cast("dict[str, str]", meta["forms"])
         self._others = cast("dict[str, JsonObject]", meta["others"])
         self._columns = {column.field: column for column in columns}
+        self._kinds = {column.name: column.kind for column in columns if not column.kind.is_nested}
         names = {ID, SEQ, ETAG, REST, *(column.name for column in columns)}
         names |= {EXACT + one.name for one in columns if _is_beside(one.kind, self._forms.get(one.name))}
         if not names <= set(self.table.column_names):
@@ -137,7 +138,8 @@ class ParquetPart:
         found = self._arrays.get(name)
         if found is None:
             chunks = self.table.column(name)
-            found = self._arrays[name] = chunks.combine_chunks() if self.count else array_of([], ColumnKind("string"))
+            found = chunks.combine_chunks() if self.count else array_of([], self._kinds.get(name, ColumnKind("string")))
+            self._arrays[name] = found
         return found
 
     def form(self, name: str) -> str | None:
