@@ -23,6 +23,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
 ROOT = Path(__file__).resolve().parents[2]
+SHARED = "arro3"
+"""A package that several distributions make together."""
 _OWN = ("AWS_", "PIP_NO_", "PYTHON", "WORM_")
 DOWNLOADED = "dev"
 CONSTRAINTS = "files.txt"
@@ -124,7 +126,9 @@ def linked(built: Built, extra: str, folder: Path) -> Installed:
     with zipfile.ZipFile(built.wheel) as archive:
         archive.extractall(made.site)
     for one in required(built, extra).values():
-        for name in {file.parts[0] for file in one.files or ()} - {"..", "__pycache__"}:
+        files = [file.parts for file in one.files or () if file.parts[0] not in ("..", "__pycache__")]
+        for name in {Path(*parts[: 2 if parts[0] == SHARED else 1]) for parts in files}:
+            (made.site / name).parent.mkdir(exist_ok=True)
             (made.site / name).symlink_to(Path(str(one.locate_file(name))))
     return made
 

@@ -69,9 +69,10 @@ def test_the_metadata_says_who_where_and_for_which_python(built: Built) -> None:
 
 
 @pytest.mark.slow
-def test_the_core_needs_four_packages(built: Built) -> None:
+def test_the_core_needs_six_packages(built: Built) -> None:
     asked = [Requirement(one) for one in _all(built.metadata(), "Requires-Dist")]
-    assert {one.name for one in asked if one.marker is None} == {"boto3", "obstore", "orjson", "pydantic"}
+    wanted = {"arro3-core", "arro3-io", "boto3", "obstore", "orjson", "pydantic"}
+    assert {one.name for one in asked if one.marker is None} == wanted
 
 
 @pytest.mark.slow

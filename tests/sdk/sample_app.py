@@ -28,7 +28,7 @@ class Address(BaseModel):
 
 
 class Customer(worm.Document):
-    worm_settings = worm.ModelSettings(soft_delete=True, snapshots=worm.SnapshotSettings(every=5))
+    worm_settings = worm.ModelSettings(soft_delete=True, snapshots=worm.SnapshotSettings(every=5), lake=True)
 
     name: str
     email: Annotated[str, worm.Index(unique=True)]
@@ -124,6 +124,9 @@ def go_back(customers: worm.Model[Customer]) -> None:
 
 def keep_tables(customers: worm.Model[Customer]) -> None:
     customers.get_manifest_status()
+    assert customers.publish().version == customers.get_lake_status().version
+    assert customers.vacuum() == []
+    assert customers.to_duckdb().columns[0] == "id"
     customers.get_index_status()
     customers.invalidate_manifest()
     customers.build_manifest()
