@@ -175,6 +175,8 @@ def test_a_column_of_no_rows_has_its_type() -> None:
     """A partition of deleted ids may get newer rows from a delta."""
     merged = MergedPart.of(opened(Manifest("M", {}, {"gone": 2})), Manifest("M", {"z": {"n": 1}}, {"z": 1}))
     assert Columns([merged, opened(PARTITION)]).column("n").cells[:2] == [1, 0]
+    for kind in KINDS:
+        assert opened(rows_of([]), [LakeColumn("v", "v", kind)]).cells("v") == []
 
 
 def test_rows_that_lack_values_are_told() -> None:

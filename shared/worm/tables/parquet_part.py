@@ -84,7 +84,7 @@ class ParquetPart:
         self._forms = cast("dict[str, str]", meta["forms"])
         self._others = cast("dict[str, JsonObject]", meta["others"])
         self._columns = {column.field: column for column in columns}
-        self._kinds = {column.name: column.kind for column in columns if not column.kind.is_nested}
+        self._kinds = {one.name: one.kind for one in columns if one.kind.type in ("long", "double", "boolean")}
         names = {ID, SEQ, ETAG, REST, *(column.name for column in columns)}
         names |= {EXACT + one.name for one in columns if _is_beside(one.kind, self._forms.get(one.name))}
         if not names <= set(self.table.column_names):
