@@ -123,6 +123,7 @@ def crashed(work: str) -> Iterator[DataPath]:
     raise AssertionError("the work never ended")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work", WORK)
 def test_after_a_crash_anywhere_the_next_publish_continues(work: str, tmp_path: Path) -> None:
     died = 0

@@ -83,6 +83,7 @@ def folded_state(path: DataPath) -> tuple[int, Rows]:
     return manifest.revision, current(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("oplog", [True, False])
 @settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(STEPS, max_size=40), every=st.sampled_from(["1m", "9000w"]), share=st.sampled_from([0, 4]))

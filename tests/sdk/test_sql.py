@@ -94,6 +94,7 @@ CUSTOMERS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(CUSTOMERS)
 def test_sql_counts_sums_and_finds_what_the_verbs_do(rows: list[dict[str, Any]]) -> None:
@@ -231,6 +232,7 @@ MANIFESTS: list[dict[str, Any]] = [
 DOCUMENTS = st.lists(st.fixed_dictionaries({}, optional=VALUES), max_size=12)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(DOCUMENTS, DOCUMENTS, st.sampled_from(MANIFESTS), st.booleans())
 def test_columns_make_the_table_that_rows_make(
