@@ -15,6 +15,7 @@ import json
 import statistics
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 import deltalake
 import pyarrow as pa
@@ -103,8 +104,8 @@ def measured(ours: Ours, theirs: Theirs, numbers: Sequence[int], rounds: int) ->
             taken["publish"].append(milliseconds(publish))
         requests = requests or spent  # of the first turn: later ones may write a checkpoint
         written = lake.store.requests.bytes_written - before
-        taken["merge"].append(milliseconds(lambda changed=changed: theirs.merge(changed)))  # type: ignore[misc]
-        taken["append"].append(milliseconds(lambda changed=changed: theirs.append(changed)))  # type: ignore[misc]
+        taken["merge"].append(milliseconds(partial(theirs.merge, changed)))
+        taken["append"].append(milliseconds(partial(theirs.append, changed)))
     times = {name: round(statistics.median(values), 1) for name, values in taken.items()}
     allowed = REQUESTS_MAX + PER_PARTITION * found.added
     return {

@@ -27,7 +27,7 @@ def built_wheel(folder: Path) -> Path:
 
 
 def stranger(wheel: Path) -> dict[str, str]:
-    """The environment of a user who has only the wheel of this project. pip finds it as it would on an index."""
+    """A shell where only the wheel of this project can be installed; pip finds it as it would on an index."""
     kept = {
         name: os.environ[name] for name in os.environ if name.startswith(("PIP_", "SSL_")) or "PROXY" in name.upper()
     }

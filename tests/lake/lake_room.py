@@ -34,8 +34,8 @@ Rows = dict[str, dict[str, Any]]
 def lake_path(*, threshold: int = 4, partitions: int = 3, every: str = "9000w", **customer: object) -> DataPath:
     """Nothing but `publish` adds a version after the first one, unless `every` is shorter."""
     manifest = {"enabled": True, "partitionThreshold": threshold, "maxPartitions": partitions}
-    settings = {"fields": FIELDS, "manifest": manifest, "indexes": {}, "lake": {"every": every}}
-    return DataPath(schema_of(**{**settings, **customer}))  # type: ignore[arg-type]
+    customer = {"fields": FIELDS, "manifest": manifest, "indexes": {}, "lake": {"every": every}, **customer}
+    return DataPath(schema_of(storage=None, **customer))
 
 
 def document(number: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Damage to the Delta table is told by verify and status, and mended by repair."""
+"""verify and status report damage to a Delta table, and repair fixes it."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class Installed:
         )
 
     def variables(self) -> dict[str, str]:
-        """The variables of a new user who has activated the environment."""
+        """The environment variables of a shell in which the environment is active."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(_OWN)}
         return kept | {"PATH": f"{self.folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
 

@@ -324,7 +324,7 @@ def test_a_statement_reads_the_fields_that_it_names(statement: str, monkeypatch:
     def rows(name: str, fields: list[str] | None) -> object:
         read[name] = fields
         values: Any = {"id": name, "extra": "e", "n": 1}
-        return Rows([values], definition=schema.models[name], plan=None, select=fields).to_arrow()  # type: ignore[arg-type]
+        return Rows([values], definition=schema.models[name], plan=cast("Any", None), select=fields).to_arrow()
 
     with suppress(worm.Invalid):  # a field of this name makes some of them ambiguous
         sql.run_sql(statement, None, schema.models, rows, sql.SqlLimits())

@@ -1,4 +1,4 @@
-"""Parquet files say what their partitions say, value by value; whatever is not as it was written is told."""
+"""Parquet files say what their partitions say, value by value, and any damage to them is found."""
 
 from __future__ import annotations
 
