@@ -8,7 +8,7 @@ batch by batch.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from decimal import Decimal
@@ -35,7 +35,7 @@ from worm.cli.output import (
 from worm.codec.csv_rows import JsonRow, csv_chunks, json_line, with_others
 from worm.codec.strict_json import JsonObject, JsonValue
 from worm.errors import Invalid
-from worm.model import Model
+from worm.model import Model, Worm
 from worm.query.filter_text import (
     JsonFilter,
     both,
@@ -52,7 +52,7 @@ from worm.query.filter_text import (
 from worm.query.planner import Plan
 from worm.schema import ModelDef
 from worm.sdk.past import CHANGED_MAX
-from worm.sdk.sql import MEMORY_LIMIT, TIMEOUT_SECONDS, json_row
+from worm.sdk.sql import MEMORY_LIMIT, TIMEOUT_SECONDS, SqlRows, json_row
 from worm.values import dataclass
 
 Filters = Annotated[
@@ -252,13 +252,9 @@ def query(
         others: dict[str, object] = {"MODEL": model, "--filter": filter, "--where": where, "--sort": sort}
         others |= {"--select": select, "--limit": limit is not None, "--offset": offset, "--cursor": cursor}
         others |= {"--strategy": strategy, "--explain": explain, "--analyze": analyze}
-        for option in [name for name, one in others.items() if one]:
-            hint = "say it in the statement: FROM, WHERE, ORDER BY, LIMIT, OFFSET, EXPLAIN"
-            raise Invalid(f"{option} and --sql cannot be combined", hint=hint)
+        _check_alone(others)
         limits: SqlOptions = {"timeout": timeout or TIMEOUT_SECONDS, "memory_limit": memory_limit or MEMORY_LIMIT}
-        with needs_extra("sql"):
-            import_module("duckdb")
-        found = session.sql(statement, **limits, **moment(at, max_changed))
+        found = _by_sql(session, statement, limits, moment(at, max_changed))
         echo_rows(found.columns, [json_row(row) for row in found], format, raw_csv=csv_raw)
         return
     if model is None:
@@ -287,6 +283,19 @@ def query(
     note_no_manifest(documents, rows.plan)
     if rows.cursor is not None:
         echo(f"worm: note: more rows follow: --cursor {rows.cursor}", err=True)
+
+
+def _check_alone(others: Mapping[str, object]) -> None:
+    """`others`: what a statement says itself."""
+    for option in [name for name, one in others.items() if one]:
+        hint = "say it in the statement: FROM, WHERE, ORDER BY, LIMIT, OFFSET, EXPLAIN"
+        raise Invalid(f"{option} and --sql cannot be combined", hint=hint)
+
+
+def _by_sql(session: Worm, statement: str, limits: SqlOptions, at: MomentOptions) -> SqlRows:
+    with needs_extra("sql"):
+        import_module("duckdb")
+    return session.sql(statement, **limits, **at)
 
 
 def note_no_manifest(documents: Model, plan: Plan) -> None:
