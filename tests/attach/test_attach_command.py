@@ -18,6 +18,8 @@ from worm.maintenance.attachment import AttachRecord
 from worm.maintenance.bucket_parts import AttachedPlace, rules
 from worm.store.bucket import BucketSettings
 
+pytestmark = pytest.mark.slow  # together more than a few seconds
+
 RECORD = "data/.worm.attached.json"
 QUEUE = "arn:aws:sqs:us-east-1:123456789012:capture"
 THEIR_TOPIC: Any = {

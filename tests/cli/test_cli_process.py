@@ -17,6 +17,8 @@ from worm.cli.commands import COMMANDS, CommandGroup, CommandLeaf
 from worm.model import Worm
 from worm.version import VERSION
 
+pytestmark = pytest.mark.slow  # together more than a few seconds
+
 WORM = Path(sys.executable).with_name("worm")
 
 
@@ -33,7 +35,6 @@ def test_output_into_a_pipe_is_utf_8_in_every_locale_and_never_cut(url: str, ses
     assert found.stdout.decode() == "id    name\n----  ------\nkobe  神戸紙\n"
 
 
-@pytest.mark.slow
 def test_an_error_is_one_line_on_stderr_and_no_traceback(url: str, session: Worm) -> None:
     found = _run("history", "Customer", "nobody", environment={"WORM_URL": url})
     assert (found.returncode, found.stdout) == (3, b"")
@@ -223,7 +224,6 @@ def test_version_and_unknown_commands(worm: Command) -> None:
     assert worm("nothing").exit_code == 2
 
 
-@pytest.mark.slow
 def test_shells_can_complete_the_command() -> None:
     found = _run(environment={"_WORM_COMPLETE": "complete_bash", "COMP_WORDS": "worm ta", "COMP_CWORD": "1"})
     assert found.stdout.decode().split() == ["table"]

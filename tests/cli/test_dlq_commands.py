@@ -19,6 +19,8 @@ from worm.model import Worm
 from worm.schema import load_schema
 from worm.store.open import open_store
 
+pytestmark = pytest.mark.slow  # together more than a few seconds
+
 ACME, ZETA = "in/org/customers/acme/data.json", "in/org/customers/zeta/data.json"
 RULE = f"arn:aws:events:us-east-1:{ACCOUNT}:rule/capture"
 UNDELIVERED = {"ERROR_CODE": "NO_PERMISSIONS", "ERROR_MESSAGE": "not\nauthorized", "RULE_ARN": RULE}

@@ -36,7 +36,7 @@ from worm.maintenance.purge import Purge
 from worm.maintenance.why import explain_key
 from worm.schema import load_schema
 
-pytestmark = pytest.mark.usefixtures("_deltas_stay")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("_deltas_stay")]
 WRITES_MAX = 40
 DAY = 86_400
 
@@ -123,7 +123,6 @@ def crashed(work: str) -> Iterator[DataPath]:
     raise AssertionError("the work never ended")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("work", WORK)
 def test_after_a_crash_anywhere_the_next_publish_continues(work: str, tmp_path: Path) -> None:
     died = 0

@@ -33,11 +33,12 @@ from worm.store.s3_boto import BotoSide
 from worm.tables.table import Table
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning"),
     pytest.mark.usefixtures("aws_environment"),
 ]
 FORKS = 3
-PLACES = ["directory", *(pytest.param(one, marks=pytest.mark.slow) for one in ("memory", "moto"))]
+PLACES = ["directory", "memory", "moto"]
 
 
 @pytest.fixture(params=PLACES)
@@ -90,7 +91,6 @@ def test_a_session_that_was_used_works_in_a_forked_child_and_in_its_parent(url: 
     assert {row["id"] for row in model.find_all(filter={"status": "lead"})} == written
 
 
-@pytest.mark.slow
 def test_a_model_in_a_space_works_in_a_forked_child_and_in_its_parent(url: str) -> None:
     """The child would commit under the names of its parent's transactions, which count as done."""
     model = _used(url, space="main")
@@ -101,7 +101,6 @@ def test_a_model_in_a_space_works_in_a_forked_child_and_in_its_parent(url: str) 
     assert model.get("b")["name"] == "after"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("space", [None, "main"])
 def test_a_child_works_whatever_other_threads_of_its_parent_were_doing(url: str, space: str | None) -> None:
     """Locks that these threads held would be locked for ever in the child."""
@@ -144,7 +143,6 @@ def test_ids_that_parent_and_children_draw_differ(tmp_path: Path) -> None:
     assert len(set(texts)) == len(texts)
 
 
-@pytest.mark.slow
 def test_a_child_of_a_process_with_obstore_uses_boto3(moto_endpoint: str) -> None:
     store = S3Store(new_bucket(moto_endpoint), endpoint_url=moto_endpoint)
     opened = in_forked_child(
@@ -288,13 +286,11 @@ def test_commits_that_wait_in_the_parent_are_not_made_by_a_child(tmp_path: Path)
         in_forked_child(lambda: group.submit([{"a": 1}]).result(5))
 
 
-@pytest.mark.slow
 def test_the_lock_of_a_journal_ends_with_its_process_although_a_child_lives_on(tmp_path: Path) -> None:
     with orphan_of(lambda: [LogStore.open(tmp_path / "log")]):
         LogStore.open(tmp_path / "log").close()
 
 
-@pytest.mark.slow
 def test_the_lock_of_a_document_ends_with_its_process_although_a_child_lives_on(tmp_path: Path) -> None:
     """Nobody could write a document of this stripe until the child ends."""
     store = FileStore(tmp_path, durability="process")

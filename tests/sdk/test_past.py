@@ -33,6 +33,8 @@ from worm.sdk.past import LookedUp, PastStates
 from worm.session import Maintenance
 from worm.store.memory import MemoryStore
 
+pytestmark = pytest.mark.slow  # together more than a few seconds
+
 KINDS: dict[str, dict[str, object]] = {
     "whole": {},
     "partitions": {"manifest": {"enabled": True, "partitionThreshold": 4, "maxPartitions": 3}},
@@ -164,7 +166,6 @@ def test_the_past_of_a_directory_is_what_was_there(kind: str, tmp_path: Path) ->
         check(world.customers, moment, then, {})
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_heads_that_are_missing_damaged_or_incomplete_cost_requests_and_nothing_else(kind: str, tmp_path: Path) -> None:
     world = World(kind, "memory-versioned", 1, tmp_path)

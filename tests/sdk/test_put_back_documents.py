@@ -21,6 +21,8 @@ from worm.spaces.operations import delete_document
 from worm.store.base import Object
 from worm.store.memory import MemoryStore
 
+pytestmark = pytest.mark.slow  # together more than a few seconds
+
 BROKEN, LARGE = b"no document", b"x" * (11 << 20)
 
 

@@ -28,6 +28,8 @@ from worm.sdk import sql
 from worm.sdk.rows import Rows
 from worm.store.memory import MemoryStore
 
+pytestmark = pytest.mark.slow  # together more than a few seconds
+
 FIELDS: dict[str, Any] = {
     "name": {"type": "string"},
     "status": {"type": "string"},
@@ -94,7 +96,6 @@ CUSTOMERS = st.lists(
 )
 
 
-@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(CUSTOMERS)
 def test_sql_counts_sums_and_finds_what_the_verbs_do(rows: list[dict[str, Any]]) -> None:
@@ -232,7 +233,6 @@ MANIFESTS: list[dict[str, Any]] = [
 DOCUMENTS = st.lists(st.fixed_dictionaries({}, optional=VALUES), max_size=12)
 
 
-@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(DOCUMENTS, DOCUMENTS, st.sampled_from(MANIFESTS), st.booleans())
 def test_columns_make_the_table_that_rows_make(

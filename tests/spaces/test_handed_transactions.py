@@ -30,6 +30,8 @@ from worm.spaces.transacting import Author, TransactionRequest
 from worm.store.base import Store, Won
 from worm.store.memory import MemoryStore
 
+pytestmark = pytest.mark.slow  # together more than a few seconds
+
 DB = "space-main"
 KEYS = DbKeys(DB)
 LIMIT = 20.0
@@ -452,7 +454,6 @@ def test_an_answer_follows_the_commit(processes: Processes) -> None:
         assert asked.result(LIMIT).seq == 3
 
 
-@pytest.mark.slow
 def test_who_may_not_write_requests_takes_turns(processes: Processes) -> None:
     wire = Wire(processes.memory)
     asks, _ = processes.pair(asking=wire)

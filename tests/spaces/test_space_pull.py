@@ -30,6 +30,8 @@ from worm.spaces.space import Space
 from worm.spaces.sqlite_backend import SqliteBackend, SqliteTurn
 from worm.store.memory import MemoryStore
 
+pytestmark = pytest.mark.slow  # together more than a few seconds
+
 IDS = ("a", "b", "c")
 TABLES = ("commit", "revision", "head", "branch", "snapshot", "blob_store")
 
@@ -153,7 +155,6 @@ def test_the_revisions_of_commits_are_those_that_are_stored(source: Backend) -> 
     assert compared > 60
 
 
-@pytest.mark.slow
 def test_a_pull_goes_on_where_the_last_one_ended(
     source: Backend, replica: SqliteBackend, small: None, tmp_path: Path
 ) -> None:
@@ -256,7 +257,6 @@ def test_a_kill_between_any_two_commits_leaves_what_the_next_pull_completes(tmp_
     source.close()
 
 
-@pytest.mark.slow
 def test_two_pulls_at_once_make_one_replica(source: Backend, url: str, small: None, tmp_path: Path) -> None:
     _live(source, 40)
     path = tmp_path / "replica.sqlite"
@@ -446,7 +446,6 @@ def test_the_replica_has_a_name_that_opens(url: str, source: Backend, tmp_path: 
     assert not (tmp_path / "replica.sqlite").exists()
 
 
-@pytest.mark.slow
 def test_a_pull_takes_few_requests(tmp_path: Path) -> None:
     """Commits come by blocks of many: ten times as many commits, a few requests more."""
     spent = {}

@@ -27,6 +27,8 @@ from worm.sdk.document import DocumentDict
 from worm.store.base import Store
 from worm.store.memory import MemoryStore
 
+pytestmark = pytest.mark.slow  # together more than a few seconds
+
 WHEN: tuple[Literal["before", "after"], ...] = ("before", "after")
 WRITES_MAX = 80
 KEY = "bank/accounts/a/data.json"
