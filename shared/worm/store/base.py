@@ -189,13 +189,15 @@ class AttemptOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """The outcome of one attempt, with the etag and version when it landed and the reason when it did not."""
+    """The outcome of one attempt, with the etag and version when it landed and the reason when it did not.
+    `is_throttled`: the store said that it gets too many requests, which does not say whether this one landed."""
 
     outcome: AttemptOutcome
     etag: str = ""
     version_id: str | None = None
     reason: str = ""
     request_id: str | None = None
+    is_throttled: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,9 +31,11 @@ def open_store(
     clock: Clock | None = None,
     ids: Ids | None = None,
     durability: Durability | None = None,
+    patient: bool = False,
 ) -> Store:
     """The store for the URL. Only the client that the URL needs is imported. Sends no request. `durability` is only for
-    a directory: see `FileStore`. The default is `WORM_DURABILITY`.
+    a directory: see `FileStore`. The default is `WORM_DURABILITY`. `patient` is only for S3: a request that S3
+    throttles is tried again as long as S3 serves others of this process; without it, six times.
 
     Examples:
         >>> store = worm.open_store("memory://files")
@@ -52,8 +54,19 @@ def open_store(
     if scheme == "memory":
         return MemoryStore.named(rest)
     if scheme == "s3":
+        from worm.store.s3 import S3Store
+
         bucket, prefix = bucket_and_prefix(text, rest)
-        return _open_s3(bucket, prefix, endpoint_url, region, role, clock, ids)
+        return S3Store(
+            bucket,
+            prefix,
+            endpoint_url=endpoint_url,
+            region=region,
+            role=role,
+            clock=clock,
+            ids=ids,
+            patient=patient,
+        )
     raise Invalid(f"{shown(text)} is not a URL that worm can open", hint=_other_place(scheme, rest))
 
 
@@ -173,17 +186,3 @@ def _file_path(url: str) -> Path:
     if not parts.path or "?" in url or "#" in url:
         raise Invalid(f"{shown(url)} has no path", hint="write file:///absolute/path, with %3F for '?' and %23 for '#'")
     return Path(unquote(parts.path))
-
-
-def _open_s3(
-    bucket: str,
-    prefix: str,
-    endpoint_url: str | None,
-    region: str | None,
-    role: str | None,
-    clock: Clock | None,
-    ids: Ids | None,
-) -> Store:
-    from worm.store.s3 import S3Store
-
-    return S3Store(bucket, prefix, endpoint_url=endpoint_url, region=region, role=role, clock=clock, ids=ids)

@@ -24,9 +24,11 @@ object may have been stored and then replaced or deleted before we looked, and n
 that folds (manifest, index, heads) tries again on `CommitStateUnknown`, because its fold is idempotent. Other callers
 pass the error on. Nobody cleans up.
 
-The budget (attempts and seconds) limits all of this; when it is used up, the outcome is `CommitStateUnknown`. A caller
-may choose the put id itself (metadata `worm-put-id`), for example to have it in the body too. If it repeats a write
-after `CommitStateUnknown` with the same id and bytes, the write is recognized as the same one.
+The budget (attempts and seconds) limits all of this; when it is used up, the outcome is `CommitStateUnknown`. In a
+patient store (`S3Store`), the budget begins again when the store throttles an attempt, for a quarter of an hour at
+most; the rules above stay. A caller may choose the put id itself (metadata `worm-put-id`), for example to have it in
+the body too. If it repeats a write after `CommitStateUnknown` with the same id and bytes, the write is recognized as
+the same one.
 
 Every store inherits `ResolvedWrites`: the store makes one attempt, and this module interprets its result.
 """
@@ -34,7 +36,7 @@ Every store inherits `ResolvedWrites`: the store makes one attempt, and this mod
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, overload
@@ -64,6 +66,10 @@ DEADLINE_SECONDS = 20.0
 MAX_ATTEMPTS = 12
 
 
+def _never(began: float) -> bool:
+    return False
+
+
 class Attempts(Protocol):
     """What this module needs from a store."""
 
@@ -81,19 +87,28 @@ class _Budget:
     clock: Clock
     deadline_seconds: float
     max_attempts: int
+    is_patient: Callable[[float], bool]
     put_id: str = ""
     pauses: int = 0
+    counted: int = 0
+    began: float = field(init=False)
     started: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self.started = self.clock.monotonic()
+        self.began = self.started = self.clock.monotonic()
+
+    def pause_after(self, attempt: Attempt) -> None:
+        """Sleep before the attempt is repeated. One that a patient store throttled does not count."""
+        if attempt.is_throttled and self.is_patient(self.began):
+            self.counted, self.started = 0, self.clock.monotonic()
+        self.pause(f"{attempt.outcome.value}: {attempt.reason}", attempt.request_id)
 
     def pause(self, reason: str, request_id: str | None, cause: Exception | None = None) -> None:
         """Sleep before the next attempt, or raise `CommitStateUnknown` if none is left."""
-        self.pauses += 1
+        self.pauses, self.counted = self.pauses + 1, self.counted + 1
         wait = backoff(self.ids, self.pauses - 1)
         left = self.deadline_seconds - (self.clock.monotonic() - self.started)
-        if self.pauses >= self.max_attempts or wait >= left:
+        if self.counted >= self.max_attempts or wait >= left:
             raise self.unknown(f"gave up after {self.pauses} tries: {reason}", request_id) from cause
         self.clock.sleep(wait)
 
@@ -132,6 +147,7 @@ def resolve_put(
     ids: Ids,
     clock: Clock,
     is_certain: bool = False,
+    is_patient: Callable[[float], bool] = ...,
     deadline_seconds: float = ...,
     max_attempts: int = ...,
 ) -> Won | Lost: ...
@@ -146,6 +162,7 @@ def resolve_put(
     ids: Ids,
     clock: Clock,
     is_certain: bool = False,
+    is_patient: Callable[[float], bool] = ...,
     deadline_seconds: float = ...,
     max_attempts: int = ...,
 ) -> Won | Lost | Gone: ...
@@ -159,12 +176,13 @@ def resolve_put(
     ids: Ids,
     clock: Clock,
     is_certain: bool = False,
+    is_patient: Callable[[float], bool] = _never,
     deadline_seconds: float = DEADLINE_SECONDS,
     max_attempts: int = MAX_ATTEMPTS,
 ) -> Won | Lost | Gone:
     """Put under a condition until it is known who owns the key (see the table above)."""
     stamped = {} if is_certain and not metadata else {PUT_ID: ids.ulid(), **metadata}
-    budget = _Budget(key, ids, clock, deadline_seconds, max_attempts, stamped.get(PUT_ID, ""))
+    budget = _Budget(key, ids, clock, deadline_seconds, max_attempts, is_patient, stamped.get(PUT_ID, ""))
     in_doubt, number = False, 0
     while True:
         number += 1
@@ -179,7 +197,7 @@ def resolve_put(
             return Won(current.etag, current.version_id)
         if not _still_holds(condition, current):
             return _defeat(condition, current, in_doubt, budget)
-        budget.pause(f"{attempt.outcome.value}: {attempt.reason}", attempt.request_id)
+        budget.pause_after(attempt)
 
 
 def resolve_delete(
@@ -189,11 +207,12 @@ def resolve_delete(
     *,
     ids: Ids,
     clock: Clock,
+    is_patient: Callable[[float], bool] = _never,
     deadline_seconds: float = DEADLINE_SECONDS,
     max_attempts: int = MAX_ATTEMPTS,
 ) -> Won | Lost | Gone:
     """Delete under If-Match. After an unknown answer, an absent key is `Won`: the key is gone, as requested."""
-    budget = _Budget(key, ids, clock, deadline_seconds, max_attempts)
+    budget = _Budget(key, ids, clock, deadline_seconds, max_attempts, is_patient)
     in_doubt = False
     while True:
         with budget.doubtful(in_doubt):
@@ -206,7 +225,7 @@ def resolve_delete(
             return Won("")
         if not _still_holds(IfMatch(etag), current):
             return _defeat(IfMatch(etag), current, in_doubt, budget)
-        budget.pause(f"{attempt.outcome.value}: {attempt.reason}", attempt.request_id)
+        budget.pause_after(attempt)
 
 
 def _leaves_doubt(attempt: Attempt, key: str, in_doubt: bool) -> bool:
@@ -253,6 +272,11 @@ class ResolvedWrites(ABC):
     """Whether every attempt reports whether it landed, or raises. Such a store needs no put id to find out, so an
     object without other metadata has none."""
 
+    def is_patient(self, began: float) -> bool:
+        """Whether a request that the store throttled is tried again without counting the try. `began`: the monotonic
+        time of its first try."""
+        return False
+
     @abstractmethod
     def get(self, key: str, *, version_id: str | None = None, max_bytes: int | None = None) -> Object | None: ...
 
@@ -264,15 +288,33 @@ class ResolvedWrites(ABC):
 
     def put_if_absent(self, key: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> Won | Lost:
         checked = check_metadata(metadata, check_key(key))
-        condition, certain = IfAbsent(), self.is_certain
-        return resolve_put(self, key, body, condition, checked, ids=self.ids, clock=self.clock, is_certain=certain)
+        return resolve_put(
+            self,
+            key,
+            body,
+            IfAbsent(),
+            checked,
+            ids=self.ids,
+            clock=self.clock,
+            is_certain=self.is_certain,
+            is_patient=self.is_patient,
+        )
 
     def put_if_match(
         self, key: str, body: bytes, etag: str, *, metadata: Mapping[str, str] | None = None
     ) -> Won | Lost | Gone:
         checked = check_metadata(metadata, check_key(key))
-        condition, certain = IfMatch(etag), self.is_certain
-        return resolve_put(self, key, body, condition, checked, ids=self.ids, clock=self.clock, is_certain=certain)
+        return resolve_put(
+            self,
+            key,
+            body,
+            IfMatch(etag),
+            checked,
+            ids=self.ids,
+            clock=self.clock,
+            is_certain=self.is_certain,
+            is_patient=self.is_patient,
+        )
 
     @abstractmethod
     def put(self, key: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> Won: ...
@@ -295,4 +337,4 @@ class ResolvedWrites(ABC):
         """Does nothing, unless a store overrides it to release what it keeps open."""
 
     def delete_if_match(self, key: str, etag: str) -> Won | Lost | Gone:
-        return resolve_delete(self, check_key(key), etag, ids=self.ids, clock=self.clock)
+        return resolve_delete(self, check_key(key), etag, ids=self.ids, clock=self.clock, is_patient=self.is_patient)

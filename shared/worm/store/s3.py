@@ -3,6 +3,12 @@ forked child, boto3 does everything, because obstore's threads do not exist ther
 
 Retries: neither client retries by itself. Reads and unconditional writes are retried here, bounded and jittered. A
 conditional write is one attempt; `resolve.py` decides what follows. So every request is counted once, when it is sent.
+If S3 throttles the process, `pace.py` delays the requests of all its threads. A store that is opened *patiently* (the
+jobs') does not count throttled tries: it slows down instead of failing.
+
+Derived files are written with a tag, for a lifecycle rule that expires their old versions early. The tag is not
+essential: if the credentials may write but not tag (`s3:PutObjectTagging`), or the store has no tags, the refused
+write, which had no effect, is sent again without it, and further ones of the same kind have none from the start.
 
 Etags are exactly as S3 sends them, quotes included, and the same from every call; `null` versions are None; times are
 whole seconds. A body shorter than its declared size is read again, never handed out.
@@ -13,6 +19,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -54,6 +61,7 @@ from worm.store.base import (
     exact_etag,
     whole_seconds,
 )
+from worm.store.pace import PATIENCE_SECONDS, Rate, pace_of
 from worm.store.parallel import carried
 from worm.store.resolve import ResolvedWrites
 from worm.store.s3_boto import Ask, BotoSide, ObjectAnswer, ObjectEngine, Tags
@@ -280,8 +288,16 @@ RETRY_SECONDS = 60.0
 WORD_SECONDS = 5.0
 NO_ANSWER = "check the endpoint (AWS_ENDPOINT_URL), the network and the service, then try again"
 """How long a store may take for its first answer before a warning says what we are waiting for."""
+TOO_FAST = "try again later; if other programs use the bucket, or a job has many executors, run fewer at once"
 DERIVED_TAG = {"worm": "derived"}
-_DERIVED = re.compile(r"(^|/)\.worm(\.(manifest|lake|index|heads|sweep)[./]|$)")
+_DERIVED = re.compile(r"(?:^|/)\.worm(?:\.(manifest|lake|heads|sweep)[./]|\.(index)/(?![^/]+/\.claims/)|$)")
+"""What can be rebuilt, and is rewritten often. A claim is neither: it decides which document holds a unique value."""
+
+
+def derived_kind(key: str) -> str | None:
+    """Which kind of derived file it is; None: another object."""
+    found = _DERIVED.search(key)
+    return None if found is None else found[1] or found[2] or "sentinel"
 
 
 class S3Store(ResolvedWrites):
@@ -298,8 +314,8 @@ class S3Store(ResolvedWrites):
         clock: Clock | None = None,
         ids: Ids | None = None,
         concurrency: int = 32,
-        tag_derived: bool = False,
         timeout_seconds: float = 30.0,
+        patient: bool = False,
     ) -> None:
         self.bucket = bucket
         self.prefix = check_prefix(f"{prefix.strip('/')}/" if prefix.strip("/") else "")
@@ -308,8 +324,11 @@ class S3Store(ResolvedWrites):
         self.clock = clock or SystemClock()
         self.ids = ids or Ids.system(self.clock)
         self.requests = RequestCounter()
+        self.pace = pace_of(bucket, self.endpoint_url, self.clock, self.ids)
+        self._patient = patient
         self._concurrency = concurrency
-        self._tag_derived = tag_derived
+        self._untagged: set[str] = set()
+        """Kinds of derived files that these credentials may write, but not tag."""
         self._has_answered = self._has_spoken = False
         self._waited = 0.0
         self._boto = BotoSide(bucket, self.endpoint_url, region, agent, timeout_seconds, concurrency)
@@ -391,21 +410,25 @@ class S3Store(ResolvedWrites):
         def once() -> Won:
             self.requests.add("PUT", written=len(body))
             try:
-                return self._objects.put(path, body, attributes(key, checked), self._tags(key), None)
+                return self._put_once(key, path, body, attributes(key, checked), None)
             except Failed as error:
                 absent_or_raise(error.failure, key)
                 raise Unavailable(f"the store answered a PUT with {error}", key=key) from error
 
-        return self._retried(key, once)
+        return self._retried(key, once, self.pace.writes)
 
     def attempt_put(self, key: str, body: bytes, condition: Condition, metadata: Mapping[str, str]) -> Attempt:
         path, checked = self._path(key), check_metadata(metadata, key)
-        self.requests.add("PUT", written=len(body))
-        try:
-            won = self._objects.put(path, body, attributes(key, checked), self._tags(key), condition)
-        except Failed as error:
-            return attempt_of(error.failure, key, condition)
-        return Attempt(AttemptOutcome.LANDED, won.etag, won.version_id)
+
+        def once() -> Attempt:
+            self.requests.add("PUT", written=len(body))
+            try:
+                won = self._put_once(key, path, body, attributes(key, checked), condition)
+            except Failed as error:
+                return attempt_of(error.failure, key, condition)
+            return Attempt(AttemptOutcome.LANDED, won.etag, won.version_id)
+
+        return self._attempted(once)
 
     def delete(self, key: str) -> None:
         path = self._path(key)
@@ -414,12 +437,26 @@ class S3Store(ResolvedWrites):
             self.requests.add("DELETE")
             self._boto.delete(path, key)
 
-        self._retried(key, once)
+        self._retried(key, once, self.pace.writes)
 
     def attempt_delete(self, key: str, etag: str) -> Attempt:
         path = self._path(key)
-        self.requests.add("DELETE")
-        return self._boto.attempt_delete(path, key, etag)
+
+        def once() -> Attempt:
+            self.requests.add("DELETE")
+            return self._boto.attempt_delete(path, key, etag)
+
+        return self._attempted(once)
+
+    def _attempted(self, once: Callable[[], Attempt]) -> Attempt:
+        """One conditional write, which is never repeated here."""
+        sent = self.pace.wait(self.pace.writes)
+        attempt = once()
+        if attempt.is_throttled:
+            self.pace.refused(self.pace.writes, sent)
+        elif attempt.outcome is not AttemptOutcome.UNKNOWN:
+            self.pace.succeeded(self.pace.writes)
+        return attempt
 
     def list(self, prefix: str, *, start_after: str | None = None, limit: int | None = None) -> Iterator[Listed]:
         check_prefix(prefix)
@@ -463,9 +500,27 @@ class S3Store(ResolvedWrites):
         self.requests.add("VERSIONS")
         return self._boto.versions_page(prefix, key_marker=marker[0], version_marker=marker[1])
 
-    def _tags(self, key: str) -> dict[str, str] | None:
-        """Derived files are rewritten often. The tag lets a lifecycle rule expire their old versions early."""
-        return DERIVED_TAG if self._tag_derived and _DERIVED.search(key) else None
+    def _put_once(self, key: str, path: str, body: bytes, sent: Mapping[str, str], condition: Condition | None) -> Won:
+        """One PUT, with the tag of a derived file; a second one without the tag if the store refused the first."""
+        kind = derived_kind(key)
+        if kind is None or kind in self._untagged:
+            return self._objects.put(path, body, sent, None, condition)
+        try:
+            return self._objects.put(path, body, sent, DERIVED_TAG, condition)
+        except Failed as error:
+            if not error.failure.may_be_the_tag:
+                raise
+            refused = error
+        self.requests.add("PUT", written=len(body))
+        try:
+            won = self._objects.put(path, body, sent, None, condition)
+        except Failed as error:
+            if error.failure.may_be_the_tag:
+                raise refused from error  # it was not the tag
+            raise
+        self._untagged.add(kind)
+        _log.info("%s: stored %r without the tag worm=derived, which was refused: %s", self.url, key, refused)
+        return won
 
     def _path(self, key: str) -> str:
         return check_key(self.prefix + check_key(key))
@@ -515,22 +570,53 @@ class S3Store(ResolvedWrites):
         self.requests.add_bytes_read(len(body))
         return body
 
-    def _retried(self, key: str, once: Callable[[], AnswerT]) -> AnswerT:
-        """Repeat a request that is safe to repeat, until it succeeds or the attempts run out."""
-        started = self.clock.monotonic()
+    def _retried(self, key: str, once: Callable[[], AnswerT], rate: Rate | None = None) -> AnswerT:
+        """Repeat a request that is safe to repeat, until it succeeds or the attempts run out. The rate is that of reads
+        if none is given."""
+        started, paced = self.clock.monotonic(), rate or self.pace.reads
         for tried in attempts(TRIES, self.clock, self.ids):
             try:
-                return once() if self._has_answered else self._first(key, once)
+                return self._paced(key, once, paced, started)
             except TryAgain as failure:
                 _log.debug(
                     "no answer for %r on attempt %d (request %s): %s", key, tried + 1, failure.request_id, failure
                 )
-                if tried + 1 == TRIES or self.clock.monotonic() - started > RETRY_SECONDS:
-                    what = f"the store did not answer in {tried + 1} tries: {failure}"
-                    error = Unavailable(what, key=key, hint=NO_ANSWER)
-                    error.request_id = failure.request_id
-                    raise error from failure
+                is_late = not self._patient and self.clock.monotonic() - started > RETRY_SECONDS
+                if tried + 1 == TRIES or is_late:
+                    raise self._gave_up(key, tried + 1, failure) from failure
         raise AssertionError("unreachable")
+
+    def _paced(self, key: str, once: Callable[[], AnswerT], rate: Rate, began: float) -> AnswerT:
+        """One request when its turn comes; again, if the store throttles a patient one."""
+        for _ in attempts(sys.maxsize, self.clock, self.ids):
+            sent = self.pace.wait(rate)
+            try:
+                found = once() if self._has_answered else self._first(key, once)
+            except TryAgain as failure:
+                if not failure.is_throttled:
+                    raise
+                self.pace.refused(rate, sent)
+                if not self.is_patient(began):
+                    raise
+            else:
+                self.pace.succeeded(rate)
+                return found
+        raise AssertionError("unreachable")
+
+    def is_patient(self, began: float) -> bool:
+        is_late = self.clock.monotonic() - began >= PATIENCE_SECONDS
+        return self._patient and not is_late and self.pace.has_hope()
+
+    def _gave_up(self, key: str, tries: int, failure: TryAgain) -> Unavailable:
+        what, hint = f"the store did not answer in {tries} tries: {failure}", NO_ANSWER
+        if failure.is_throttled:
+            hint = TOO_FAST
+            if self._patient:
+                refused = "this request" if self.pace.has_hope() else "all requests of this process"
+                what = f"the store refused {refused} for {PATIENCE_SECONDS / 60:.0f} minutes: {failure}"
+        error = Unavailable(what, key=key, hint=hint)
+        error.request_id = failure.request_id
+        return error
 
     def _first(self, key: str, once: Callable[[], AnswerT]) -> AnswerT:
         """Until the store has answered once, warn what we are waiting for if it takes long."""

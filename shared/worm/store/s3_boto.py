@@ -137,7 +137,7 @@ class BotoSide:
             calling(lambda: self.client.delete_object(Bucket=self.bucket, Key=path))
         except Failed as failed:
             if failed.failure.is_passing:
-                raise TryAgain(failed.failure.reason, failed.failure.request_id) from failed
+                raise TryAgain.after(failed.failure) from failed
             if not failed.failure.is_absent:
                 raise lasting_error(failed.failure, key) from failed
 
@@ -237,7 +237,7 @@ class BotoSide:
             answer = calling(lambda: call(self.client))
         except Failed as failed:
             if failed.failure.is_passing:
-                raise TryAgain(failed.failure.reason, failed.failure.request_id) from failed
+                raise TryAgain.after(failed.failure) from failed
             raise lasting_error(failed.failure, prefix) from failed
         return _raw_of(answer)
 

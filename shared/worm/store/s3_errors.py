@@ -19,6 +19,7 @@ _CODE = re.compile(r"<Code>([A-Za-z0-9]+)</Code>")
 _REQUEST_ID = re.compile(r"<RequestId>([^<]{1,200})</RequestId>")
 _DENIED_CODES = {"ExpiredToken", "InvalidToken", "TokenRefreshRequired"}
 _PASSING_CODES = {"RequestTimeout", "SlowDown", "InternalError", "ServiceUnavailable", "OperationAborted"}
+_THROTTLING_CODES = {"SlowDown", "RequestLimitExceeded"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +54,22 @@ class Failure:
         return self.status in (401, 403) or self.code in _DENIED_CODES
 
     @property
+    def may_be_the_tag(self) -> bool:
+        """Whether a tagged write may have been refused for its tag: a permission is missing, or the store does not know
+        tags."""
+        return (self.status == 403 and self.code in ("AccessDenied", "")) or self.status == 501
+
+    @property
     def is_passing(self) -> bool:
         """Whether a retry may help: no answer, overload, or a server error."""
         if self.status is None or self.status in (408, 429) or self.code in _PASSING_CODES:
             return True
         return self.status >= 500 and self.status != 501
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether the store gets too many requests. The answer to a HEAD has no code, so any 503 counts."""
+        return self.status in (429, 503) or self.code in _THROTTLING_CODES
 
 
 class Failed(Exception):
@@ -71,9 +83,14 @@ class Failed(Exception):
 class TryAgain(Exception):
     """Inside this room only: a request that may be repeated failed."""
 
-    def __init__(self, reason: str, request_id: str | None = None) -> None:
+    def __init__(self, reason: str, request_id: str | None = None, *, is_throttled: bool = False) -> None:
         super().__init__(reason)
         self.request_id = request_id
+        self.is_throttled = is_throttled
+
+    @classmethod
+    def after(cls, failure: Failure) -> TryAgain:
+        return cls(failure.reason, failure.request_id, is_throttled=failure.is_throttled)
 
 
 def failure_of_text(text: str) -> Failure:
@@ -99,7 +116,7 @@ def absent_or_raise(failure: Failure, key: str, version_id: str | None = None) -
     if failure.is_absent or (version_id is not None and failure.is_missing_version):
         return
     if failure.is_passing:
-        raise TryAgain(failure.reason, failure.request_id)
+        raise TryAgain.after(failure)
     raise lasting_error(failure, key)
 
 
@@ -125,7 +142,8 @@ def attempt_of(failure: Failure, key: str, condition: Condition) -> Attempt:
     outcome = _outcome(failure, condition)
     if outcome is None:
         raise lasting_error(failure, key)
-    return Attempt(outcome, reason=failure.reason, request_id=failure.request_id)
+    is_throttled = outcome is AttemptOutcome.UNKNOWN and failure.is_throttled
+    return Attempt(outcome, reason=failure.reason, request_id=failure.request_id, is_throttled=is_throttled)
 
 
 def _outcome(failure: Failure, condition: Condition) -> AttemptOutcome | None:
