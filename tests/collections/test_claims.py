@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from threading import Barrier
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -18,7 +20,7 @@ from worm.collections.layout import KeyKind, StorageResolver
 from worm.errors import Corrupt, Invalid, Unavailable, WormError
 from worm.query.filters import condition
 from worm.schema import IndexDef
-from worm.store.base import Object
+from worm.store.base import Lost, Object, Won
 from worm.tables.index import entry_key
 
 HI, OTHER = "hi@acme.com", "other@acme.com"
@@ -196,6 +198,22 @@ def test_restoring_writes_claims_of_documents_from_before_the_index_was_unique()
     unique.store = room.store
     assert restore_claims(unique.collection.claims, documents(room, "a")).written == [key_of(unique, HI)]
     assert unique.claims() == {HI: "a"}
+
+
+def test_missing_claims_are_restored_many_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an import, a task of the Spark job restores 50,000 of them: one after the other, that takes an hour."""
+    room, both = Room(), Barrier(2, timeout=10)
+    for number in range(2):
+        room.store.put(f"org/customers/c{number}/profile.json", json.dumps({"email": f"c{number}"}).encode())
+    put = room.store.put_if_absent
+
+    def together(key: str, body: bytes, **more: Any) -> Won | Lost:
+        both.wait()
+        return put(key, body, **more)
+
+    monkeypatch.setattr(room.collection.claims.store, "put_if_absent", together)
+    rows = {f"c{number}": {"email": f"c{number}"} for number in range(2)}
+    assert len(restore_claims(room.collection.claims, rows).written) == 2
 
 
 def test_restoring_claims_nothing_for_a_document_that_has_another_value_by_now() -> None:

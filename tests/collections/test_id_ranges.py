@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tests.harness import schema_of
+from tests.harness import DataPath, schema_of
 from worm.clock import Ids
 from worm.collections.collection import Collection
-from worm.collections.id_ranges import IdRange, plan_ranges, ranges_between
+from worm.collections.id_ranges import IdRange, known_ids, plan_ranges, ranges_between
 from worm.collections.layout import StorageResolver
 from worm.schema import load_schema
 from worm.schema.fields import needs_escape
@@ -126,6 +126,23 @@ def test_starts_of_a_spread_table_are_taken() -> None:
     collection.store.put(collection.resolver.heads_key("Customer"), shape)
     assert plan_ranges(collection, 3) == [IdRange("", "k"), IdRange("k", "p"), IdRange("p", None)]
     assert len(plan_ranges(collection, 2)) == 2
+
+
+def test_a_spread_table_also_tells_how_many_deleted_entities_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan by the number of documents would give all histories of a collection with much turnover to two tasks."""
+    monkeypatch.setattr("worm.tables.layout.HEADS_PER_PART", 5)
+    path = DataPath(schema_of(softDelete=False, manifest={"enabled": True, "partitionThreshold": 20}))
+    for number in range(100):
+        path.put(f"c{number:03d}", {"name": "Acme"})
+    path.settle()
+    for number in range(98):
+        path.remove(f"c{number:03d}")
+    path.settle()
+    path.table.tidy(force=True)
+    path.table.heads.tidy(force=True)
+    known = known_ids(path.collection)
+    assert 50 <= known.count <= 200
+    assert len(known.starts) == 20
 
 
 ODD = ["a", "a b", "a-b", "a.c", "aé", "aéb", "a%", "a/b", "b", "b\x01", "b\x01c", "é", "\U0010ffff"]

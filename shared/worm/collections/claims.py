@@ -536,7 +536,8 @@ def restore_wanted(claims: Claims, wanted: Mapping[str, Wanted], within: Digests
             found = stored.object
             if isinstance(delete_unchanged(claims.store, found.key, found.etag, found.version_id), Won):
                 report.removed.append(stored.key)
-    report.written += [key for key, one in missing.items() if _claim_missing(claims, key, one)]
+    written = in_parallel(lambda pair: _claim_missing(claims, *pair), missing.items())
+    report.written += [key for key, is_new in zip(missing, written, strict=True) if is_new]
     return report
 
 

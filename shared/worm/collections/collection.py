@@ -200,10 +200,16 @@ class Collection:
         return ((entity_id, version) for entity_id, version, _ in self.newest_versions(after, within))
 
     def newest_versions(
-        self, after: str | None = None, within: IdRange = _EVERYTHING
+        self,
+        after: str | None = None,
+        within: IdRange = _EVERYTHING,
+        scans: Sequence[Scan] | None = None,
+        passed: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[str, Version, bool]]:
-        """`latest_versions`, and whether the key has no other version."""
-        versions = self._versions(within.scans(self.path, beside_system_keys=True), within, after)
+        """`latest_versions`, and whether the key has no other version. `scans`: only a part of the range's scans.
+        `passed` is called for every version that is listed."""
+        wanted = within.scans(self.path, beside_system_keys=True) if scans is None else scans
+        versions = self._versions(wanted, within, after, passed)
         for _, of_key in groupby(versions, key=lambda found: found[1].key):
             (entity_id, version), *others = islice(of_key, 2)
             yield entity_id, version, not others
@@ -227,11 +233,16 @@ class Collection:
         return found
 
     def _versions(
-        self, scans: Sequence[Scan], within: IdRange, after: str | None = None
+        self,
+        scans: Sequence[Scan],
+        within: IdRange,
+        after: str | None = None,
+        passed: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[str, Version]]:
         for scan in scans:
             start = max(after or "", scan.after or "")
             for version in self.store.list_versions(scan.prefix, start_after=start or None):
+                passed()
                 if scan.is_over(version.key):
                     break
                 info = self.resolver.parse(version.key)

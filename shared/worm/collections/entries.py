@@ -17,7 +17,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Literal, cast
 
@@ -263,7 +263,9 @@ class Heads:
             if change.damage is not None:
                 damaged.add(change.id)
                 heads.pop(change.id, None)
-            elif change.head is not None and change.head.seq > self._seq(change.id):
+                continue
+            known = (self.heads.get(change.id), heads.get(change.id))  # the changes may have several of one entity
+            if change.head is not None and all(one is None or change.head.seq > one.seq for one in known):
                 heads[change.id] = change.head
                 damaged.discard(change.id)
         same = heads == self.heads and damaged == self.damaged
@@ -301,10 +303,6 @@ class Heads:
         heads = {entity_id: self.heads[entity_id] for entity_id in wanted if entity_id in self.heads}
         damaged = self.damaged & frozenset(wanted) if self.damaged else self.damaged
         return Heads(self.model, heads, damaged, self.partial)
-
-    def _seq(self, entity_id: str) -> int:
-        head = self.heads.get(entity_id)
-        return 0 if head is None else head.seq
 
     def encode(self) -> bytes:
         heads: dict[str, JsonValue] = {entity_id: encode_head(head) for entity_id, head in self.heads.items()}
@@ -431,6 +429,22 @@ _BESIDE_BYTES = 48
 def row_weight(entity_id: str, row: Row | None) -> int:
     """The approximate bytes of an id in a manifest: its row, and the id with seq and etag."""
     return 2 * len(entity_id.encode("utf-8", "surrogatepass")) + _BESIDE_BYTES + (0 if row is None else len(dumps(row)))
+
+
+CHANGE_SET_BYTES = 4 << 20
+
+
+def change_sets(changes: Iterable[Change]) -> Iterator[list[Change]]:
+    """The changes of each change set. Most batches have one."""
+    some, size = list[Change](), 0
+    for change in changes:
+        size += row_weight(change.id, change.row)
+        if some and size > CHANGE_SET_BYTES:
+            yield some
+            some, size = [], row_weight(change.id, change.row)
+        some.append(change)
+    if some:
+        yield some
 
 
 def encode_changes(model: str, changes: Sequence[Change]) -> bytes:

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from typing import Protocol, cast
 
-from worm.codec.shapes import OBJECT, TEXT, check_shape, list_of, record
+from worm.codec.shapes import OBJECT, TEXT, WHOLE, check_shape, list_of, record
 from worm.codec.strict_json import JsonObject, loads_own
 from worm.collections.layout import StorageResolver
 from worm.errors import Corrupt, Invalid
@@ -23,6 +24,8 @@ from worm.schema.fields import escape_id, id_segment
 from worm.store.base import Store
 from worm.values import dataclass
 
+IDS_PER_RANGE_MAX = 100_000
+"""No planned range has many more ids than this, as far as a table knows them."""
 PROBES_MAX = 400
 PROBERS = 8
 _AFTER_SLASH = "0"
@@ -32,13 +35,18 @@ _SYSTEM = (".", "/")
 _NOT_PLAIN = re.compile(r"[\x00-\x1f%/]|^\.")
 _CONTROLS = "".join(map(chr, range(0x20)))  # never sent to a store, and nothing sorts between them and a space
 _CHARACTER_MAX = 0x10FFFF
-_HEX_DIGITS = 4
+_HEX_DIGITS = 8
+_HEAD_BYTES = 110
+"""About the bytes of one head, without its id."""
 _TABLE = record(
     "a file of a table",
     {},
     {
         "directory": record("the name of a directory", {"file": TEXT}),
         "partitions": list_of(record("a partition", {}, {"from": TEXT})),
+        "deltas": list_of(record("a delta", {}, {"count": WHOLE})),
+        "count": WHOLE,
+        "sizeBytes": WHOLE,
         "entities": OBJECT,
         "heads": OBJECT,
     },
@@ -71,24 +79,37 @@ class IdRange:
     def is_open(self) -> bool:
         return not self.start and self.end is None
 
+    def up_to(self, end: str | None) -> IdRange:
+        """The part of the range before this id; None: all of it."""
+        is_longer = end is not None and (self.end is None or end < self.end)
+        return IdRange(self.start, end) if is_longer else self
+
     def scans(self, root: str, *, beside_system_keys: bool = False) -> list[Scan]:
         """Which keys `<root><segment of the id>/…` to list. They may include ids outside the range: check with `in`.
         Each key comes once.
 
         `beside_system_keys`: the root also has keys that start with a dot, which are skipped.
         """
-        holes = [_SYSTEM] if beside_system_keys else []
         if self.is_open:
-            return _around(Scan(root), holes)
-        late = [Scan(f"{root}{id_segment(entity_id)}/") for entity_id in self._late_ids()]
-        return [*_around(self._plain(root), [_ESCAPED, *holes]), self._escaped(root), *late]
+            return _around(Scan(root), [_SYSTEM] if beside_system_keys else [])
+        plain = self.plain_scans(root, beside_system_keys=beside_system_keys)
+        return [*plain, self.escaped_scan(root), *self.late_scans(root)]
+
+    def plain_scans(self, root: str, *, beside_system_keys: bool = False) -> list[Scan]:
+        """The ids that are their own segments, in ascending order, except those of `late_scans`."""
+        return _around(self._plain(root), [_ESCAPED, _SYSTEM] if beside_system_keys else [_ESCAPED])
+
+    def late_scans(self, root: str) -> list[Scan]:
+        """The ids whose keys come after the end of their block, one each."""
+        return [Scan(f"{root}{id_segment(entity_id)}/") for entity_id in self._late_ids()]
 
     def _plain(self, root: str) -> Scan:
         """The ids that are their own segments. Text after a character that they cannot have does not matter."""
         before = None if self.end is None else root + _plain_start(self.end)
         return Scan(root, root + _plain_start(self.start).rstrip(_CONTROLS) if self.start else None, before)
 
-    def _escaped(self, root: str) -> Scan:
+    def escaped_scan(self, root: str) -> Scan:
+        """The ids with an escape, in ascending order, except those of `late_scans`."""
         return Scan(
             root + _ESCAPED[0],
             root + escape_id(self.start) if self.start else None,
@@ -128,6 +149,13 @@ def ranges_between(starts: Sequence[str]) -> list[IdRange]:
     return [IdRange(start, end) for start, end in zip(ordered, [*ordered[1:], None], strict=True)]
 
 
+def punctual(entity_id: str) -> str:
+    """The beginning of an id up to its first character that sorts before a slash. All plain ids before it have keys
+    before those of the id, and a range that ends there has no late ids."""
+    cut = next((at for at in range(1, len(entity_id)) if entity_id[at] < _AFTER_SLASH), len(entity_id))
+    return entity_id[:cut]
+
+
 class Planned(Protocol):
     """The collection, as far as planning needs it."""
 
@@ -142,16 +170,25 @@ class Planned(Protocol):
 
 
 def plan_ranges(collection: Planned, wanted: int) -> list[IdRange]:
-    """About `wanted` ranges with about the same number of documents each, which together cover all ids. It needs few
-    requests, however large the collection is: the root of the manifest or of the heads if there is one, otherwise some
-    listings of one key."""
+    """About `wanted` ranges with about the same number of documents each, which together cover all ids; more if a table
+    knows more ids than that many ranges may have. It needs few requests, however large the collection is: the roots of
+    manifest and heads if there are any, otherwise some listings of one key."""
     if collection.definition.is_singleton or wanted < 2:
         return [IdRange()]
-    known = max(_known_starts(collection), key=len)
-    if len(known) < wanted:
+    known = known_ids(collection)
+    wanted = max(wanted, -(-known.count // IDS_PER_RANGE_MAX))
+    starts = known.starts
+    if len(starts) < wanted:
         is_uuid = collection.definition.id_type == "uuid"
-        known = max(known, _even_hex(wanted) if is_uuid else _probed(collection, wanted), key=len)
-    return ranges_between(_thinned(known, wanted)[1:])
+        starts = max(starts, _even_hex(wanted) if is_uuid else _probed(_prober(collection), wanted), key=len)
+    return ranges_between(thinned(starts, wanted)[1:])
+
+
+def split_range(store: Store, root: str, within: IdRange, wanted: int) -> list[IdRange]:
+    """At most about `wanted` ranges that together are this one, divided where ids below the root begin."""
+    found = (one for one in _probed(_Prober(store, root), wanted, within) if within.start < one and one in within)
+    starts = [within.start, *thinned(sorted(set(found)), wanted - 1)]
+    return [IdRange(start, end) for start, end in zip(starts, [*starts[1:], within.end], strict=True)]
 
 
 def _even_hex(wanted: int) -> list[str]:
@@ -159,7 +196,8 @@ def _even_hex(wanted: int) -> list[str]:
     return [f"{at * 16**_HEX_DIGITS // wanted:0{_HEX_DIGITS}x}" for at in range(wanted)]
 
 
-def _thinned(starts: Sequence[str], wanted: int) -> list[str]:
+def thinned(starts: Sequence[str], wanted: int) -> list[str]:
+    """At most this many of them, evenly chosen."""
     if len(starts) <= wanted:
         return list(starts)
     return [starts[at * len(starts) // wanted] for at in range(wanted)]
@@ -168,26 +206,46 @@ def _thinned(starts: Sequence[str], wanted: int) -> list[str]:
 # Hints from tables
 
 
-def _known_starts(collection: Planned) -> list[list[str]]:
+@dataclass(frozen=True, slots=True)
+class KnownIds:
+    """What a table knows: about how many ids there are, and ids that divide them into about equal parts (of one id
+    each, if the table is one file)."""
+
+    count: int = 0
+    starts: Sequence[str] = ()
+
+
+def known_ids(collection: Planned) -> KnownIds:
+    """The larger count and the finer parts of manifest and heads; nothing if there is no table. Only a hint: a table
+    may be far behind its documents."""
     resolver, name = collection.resolver, collection.name
-    return [
-        _starts_in(collection.store, resolver.manifest_key(name), resolver.manifest_dir(name)),
-        _starts_in(collection.store, resolver.heads_key(name), resolver.heads_dir(name)),
+    found = [
+        _known_in(collection.store, resolver.manifest_key(name), resolver.manifest_dir(name)),
+        _known_in(collection.store, resolver.heads_key(name), resolver.heads_dir(name), head_bytes=_HEAD_BYTES),
     ]
+    return KnownIds(max(one.count for one in found), max((one.starts for one in found), key=len))
 
 
-def _starts_in(store: Store, key: str, directory: str) -> list[str]:
+def _known_in(store: Store, key: str, directory: str, head_bytes: int = 0) -> KnownIds:
     """The first ids of the partitions of a partitioned table, or all ids of an unpartitioned one (see docs/formats.md).
-    None if the table is damaged: a plan only needs a hint."""
+    Nothing if the table is damaged: a plan only needs a hint. `head_bytes`: for heads, whose size tells about how many
+    deleted entities they also have; their count does not."""
     try:
-        shape = _shape(store, key)
+        shape = root = _shape(store, key)
         if "directory" in shape:
             shape = _shape(store, directory + cast("dict[str, str]", shape["directory"])["file"])
         elif shape.get("partitioned") is not True:
-            return sorted(cast(JsonObject, shape.get("entities", shape.get("heads", {}))))
+            ids = sorted(cast(JsonObject, shape.get("entities", shape.get("heads", {}))))
+            return KnownIds(len(ids), ids)
     except (Corrupt, Invalid):  # also a file whose name is not a valid key
-        return []
-    return [one.get("from", "") for one in cast("list[dict[str, str]]", shape.get("partitions", []))]
+        return KnownIds()
+    deltas = cast("list[dict[str, int]]", root.get("deltas", []))
+    starts = [one.get("from", "") for one in cast("list[dict[str, str]]", shape.get("partitions", []))]
+    count = cast(int, root.get("count", 0)) + sum(one.get("count", 0) for one in deltas)
+    if head_bytes:
+        of_one = head_bytes + max(map(len, starts), default=0)
+        count = max(count, cast(int, root.get("sizeBytes", 0)) // of_one)
+    return KnownIds(count, starts)
 
 
 def _shape(store: Store, key: str) -> JsonObject:
@@ -200,19 +258,36 @@ def _shape(store: Store, key: str) -> JsonObject:
 # Probing
 
 
-def _probed(collection: Planned, wanted: int) -> list[str]:
-    """Prefixes of existing ids, extended until there are enough of them."""
-    prober = _Prober(collection.store, collection.resolver.collection_path(collection.name))
-    found = [prober.shared()]
+def _prober(collection: Planned) -> _Prober:
+    return _Prober(collection.store, collection.resolver.collection_path(collection.name))
+
+
+def _probed(prober: _Prober, wanted: int, within: IdRange | None = None) -> list[str]:
+    """Prefixes of existing ids (of a range), extended until there are enough of them."""
+    found = [prober.shared() if within is None else _common_start(within)]
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(PROBERS, "worm-probe") as pool:
         while len(found) < wanted and prober.probes < PROBES_MAX:
             longer = [one for several in pool.map(prober.longer, found) for one in several]
+            longer = [one for one in longer if within is None or _may_be_in(within, one)]
             if longer == found:
                 break
             found = longer
     return found
+
+
+def _common_start(within: IdRange) -> str:
+    """What all ids of the range begin with, up to a character that keys have only in an escape."""
+    pairs = zip(within.start, within.end or "", strict=False)
+    shared = "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    found = _NOT_PLAIN.search(shared)
+    return shared if found is None else shared[: found.start()]
+
+
+def _may_be_in(within: IdRange, prefix: str) -> bool:
+    """Whether ids with this prefix can be in the range."""
+    return (within.end is None or prefix < within.end) and (prefix >= within.start or within.start.startswith(prefix))
 
 
 class _Prober:

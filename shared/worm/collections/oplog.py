@@ -517,6 +517,14 @@ class Oplog:
             at_least, lambda seq, before: self._seek(entity_id, seq, view, before), lambda entry: entry.ts <= ts
         )[0]
 
+    def seq_before(self, entity_id: str, ts: str, *, before: int) -> int:
+        """The same among the entries before a seq. For a recent time, one or two requests."""
+        newest = self.read(entity_id, before - 1) if before > 1 else None
+        if before < 2 or (newest is not None and newest.ts <= ts):
+            return max(0, before - 1)
+        marked = min(self.marks.newest(entity_id, ts), before - 1)
+        return min(self.seq_at_time(entity_id, ts, at_least=marked), before - 1)
+
     # Single entries and archives
 
     def _stored(self, entity_id: str, seq: int) -> OplogEntry | None:
