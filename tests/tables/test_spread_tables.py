@@ -149,7 +149,15 @@ def test_42000_entities_make_four_partitions_as_documented() -> None:
     collection = DataPath(schema_of()).collection
     assert Table(collection).manifest.layout.ranges(42_000) == (4, 16)
     assert Table(collection).manifest.layout.ranges(10_001) == (2, 16)
-    assert Table(collection).manifest.layout.ranges(10_000_000) == (16, 16)
+    assert Table(collection).manifest.layout.ranges(1_600_000) == (16, 16)
+
+
+def test_the_number_of_partitions_follows_the_size_where_the_setting_would_make_them_too_large() -> None:
+    """A partition of millions of rows fits into no task, and not into the memory of the worker that merges it."""
+    assert Table(DataPath(schema_of()).collection).manifest.layout.ranges(100_000_000) == (1000, 1000)
+    few = {"enabled": True, "maxPartitions": 2, "partitionThreshold": 1_000_000}
+    layout = Table(DataPath(schema_of(manifest=few)).collection).manifest.layout
+    assert [layout.ranges(count) for count in (50_000, 200_000, 1_500_000)] == [(1, 2), (2, 2), (15, 15)]
 
 
 def test_the_file_of_an_index_says_that_it_is_partitioned_and_an_old_fold_cannot_bring_it_back() -> None:

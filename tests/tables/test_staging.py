@@ -139,6 +139,18 @@ def test_staged_files_are_bounded_and_repeat(oplog: bool, monkeypatch: pytest.Mo
     assert rows == sorted(rows)
 
 
+def test_a_staged_file_names_only_the_first_damaged_entities(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver holds what all files report."""
+    monkeypatch.setattr("worm.spark.staging.DAMAGED_MAX", 2)
+    path = _path()
+    _fill(path, range(6))
+    for number in range(5):
+        path.store.put(path.collection.oplog.key(f"c{number:03d}", 1), b"{}")
+    _, files = _staged(path)
+    assert sum(len(file.damaged) for file in files) == 2
+    assert sum(file.damages for file in files) == 5
+
+
 @pytest.mark.parametrize("oplog", [True, False])
 def test_parts_and_flip_give_the_bytes_of_a_rebuild(oplog: bool) -> None:
     path = _path(oplog=oplog)

@@ -22,7 +22,7 @@ from worm.collections.collection import Collection
 from worm.collections.entries import Change, Document, Head, Heads, OplogEntry
 from worm.collections.id_ranges import IdRange
 from worm.collections.oplog import Seqs
-from worm.errors import Corrupt, Invalid
+from worm.errors import Corrupt, Denied, Invalid
 from worm.store.base import Object, Read
 from worm.store.parallel import Portions
 from worm.tables.layout import T
@@ -49,11 +49,14 @@ def recorded_changes(
     """The newest state of every entity that has an oplog, ids ascending; for damaged ones, the state of their
     document."""
     recorded = collection.recorded_seqs(within or IdRange())
-    yield from _changes(collection, recorded, progress)
+    yield from newest_changes(collection, recorded, progress)
     progress(len(recorded), len(recorded))
 
 
-def _changes(collection: Collection, recorded: Mapping[str, Seqs], progress: Progress = silent) -> Iterator[Change]:
+def newest_changes(
+    collection: Collection, recorded: Mapping[str, Seqs], progress: Progress = silent
+) -> Iterator[Change]:
+    """The same for the entities of a listing."""
     turns, done = Portions(most=CHUNK), 0
     for ids in turns.of(sorted(recorded)):
         progress(done, len(recorded))
@@ -104,7 +107,7 @@ def _served(collection: Collection, entity_id: str, damage: Corrupt, found: Obje
 def entity_changes(collection: Collection, ids: Iterable[str]) -> list[Change]:
     """The same for some entities, as of now: a LIST and two reads each."""
     seqs = {entity_id: collection.oplog.seqs(entity_id) for entity_id in sorted(set(ids))}
-    return list(_changes(collection, {one: found for one, found in seqs.items() if found.last}))
+    return list(newest_changes(collection, {one: found for one, found in seqs.items() if found.last}))
 
 
 def build_manifest(
@@ -128,18 +131,26 @@ def empty_manifest(collection: Collection) -> Manifest:
 
 
 def read_rows(
-    collection: Collection, ids: Iterable[str], progress: Progress = silent, judge: Judge | None = None
+    collection: Collection,
+    ids: Iterable[str],
+    progress: Progress = silent,
+    judge: Judge | None = None,
+    denied: dict[str, Denied] | None = None,
 ) -> dict[str, ReadRow]:
-    """The rows of current documents."""
+    """The rows of current documents. Those that may not be read go into `denied`; without it, one raises its error."""
     judge = judge or partial(_valid, collection)
     rows: dict[str, ReadRow] = {}
     wanted = sorted(set(ids))
     turns = Portions(most=CHUNK)
     for chunk in turns.of(wanted):
         progress(len(rows), len(wanted))
-        found = _read_all(collection, [collection.documents.key(entity_id) for entity_id in chunk], turns)
-        for entity_id, item in zip(chunk, found, strict=True):
-            if item is None:
+        keys = [collection.documents.key(entity_id) for entity_id in chunk]
+        refused = dict[str, Denied]()
+        found = _read_all(collection, keys, turns, denied=None if denied is None else refused)
+        for entity_id, key, item in zip(chunk, keys, found, strict=True):
+            if denied is not None and key in refused:
+                denied[entity_id] = refused[key]
+            elif item is None:
                 rows[entity_id] = ReadRow(None, None)
             else:
                 row = collection.row(judge(entity_id, item))
@@ -177,11 +188,16 @@ def _valid(collection: Collection, entity_id: str, found: Object) -> Document | 
         return None
 
 
-def _read_all(collection: Collection, keys: list[str], turns: Portions, share: int = 1) -> list[Object | None]:
+def _read_all(
+    collection: Collection, keys: list[str], turns: Portions, share: int = 1, denied: dict[str, Denied] | None = None
+) -> list[Object | None]:
     """Concurrent reads. An object larger than the size limit times `share` counts as absent: it cannot be valid."""
     found: list[Object | None] = []
-    for item in collection.store.get_many([Read(key) for key in keys], max_bytes=share * collection.max_bytes):
-        if isinstance(item, Exception) and not isinstance(item, Invalid):
+    items = collection.store.get_many([Read(key) for key in keys], max_bytes=share * collection.max_bytes)
+    for key, item in zip(keys, items, strict=True):
+        if isinstance(item, Denied) and denied is not None:
+            denied[key] = item
+        elif isinstance(item, Exception) and not isinstance(item, Invalid):
             raise item
         found.append(None if isinstance(item, Exception) else item)
         turns.took(len(item.body) if isinstance(item, Object) else 0)

@@ -37,6 +37,9 @@ NULL_KEY = "=null"
 CUT_KEY = "=cut"
 KEY_BYTES_MAX = 1024
 POSTINGS_PER_PART = 20_000
+POSTINGS_PER_PART_MAX = 200_000
+"""Parts have about this many pairs of value and id at most, whatever `maxPartitions` says, unless one value is on more
+documents."""
 PART = "part"
 INDEX = record(
     "an index that this version of worm reads",
@@ -220,8 +223,9 @@ def new_part(number: int, start: str, part: Index) -> NewFile[Index]:
 
 
 def parts_wanted(postings: int, parts_max: int) -> int:
-    """How many parts an index with this many pairs of value and id has."""
-    return min(parts_max, -(-postings // POSTINGS_PER_PART))
+    """How many parts an index with this many pairs of value and id has: `parts_max` of them, unless each would be too
+    large."""
+    return max(min(parts_max, -(-postings // POSTINGS_PER_PART)), -(-postings // POSTINGS_PER_PART_MAX))
 
 
 class IndexFiles:

@@ -48,8 +48,11 @@ FOLD_BYTES = 64 << 10
 PARTITION_BYTES = 16 << 20
 """Partitions are not much larger than this, and merged deltas are not larger: a fold or a merge holds a few at a
 time."""
+ROWS_PER_PARTITION_MAX = 100_000
+"""Partitions have not many more rows than this, whatever `maxPartitions` says: a task of a Spark job holds one."""
 HEADS_PER_PART = 1000
 HEADS_PARTS_MAX = 100_000
+"""Every fold, and every task that reads heads, reads the directory of all parts."""
 
 
 class Keyed(Counted, Protocol):
@@ -193,9 +196,10 @@ class ManifestLayout(Layout[Manifest]):
         return Root.of_shape(shape, key) if is_spread(shape) else self.root(Manifest.of_shape(shape, key))
 
     def ranges(self, count: int) -> tuple[int, int]:
-        maximum = self.definition.manifest.max_partitions
-        least = 1 if count <= self.threshold else 2
-        return min(maximum, max(least, round(count / self.threshold))), maximum
+        few = 1 if count <= self.threshold else 2
+        least = -(-count // ROWS_PER_PARTITION_MAX)
+        maximum = max(least, self.definition.manifest.max_partitions)
+        return min(maximum, max(few, least, round(count / self.threshold))), maximum
 
     def root(self, whole: Manifest) -> Root[Manifest]:
         return whole_root(self.model, whole, whole.fields, whole.oplog)
@@ -228,7 +232,7 @@ class HeadsLayout(Layout[Heads]):
         return Root.of_shape(unseal(body, key), key) if is_spread(shape) else self.root(Heads.of_shape(shape, key))
 
     def ranges(self, count: int) -> tuple[int, int]:
-        return -(-count // HEADS_PER_PART), HEADS_PARTS_MAX
+        return min(-(-count // HEADS_PER_PART), HEADS_PARTS_MAX), HEADS_PARTS_MAX
 
 
 # Changes of a root

@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from worm.codec.shapes import OBJECT, TEXT, check_shape, object_of, one_of, record
 from worm.codec.strict_json import MISSING, JsonObject, JsonValue, Missing, loads_own, loads_own_array
@@ -65,20 +65,50 @@ _BATCH = 1 << 24  # rows: a file is one batch
 _FEW_ROWS = 8  # below this share of the rows, each is decoded alone
 
 
+class Decoded(Protocol):
+    """The columns of an intact file. `about`: what we say about it ourselves, as JSON."""
+
+    names: list[str]
+    count: int
+    about: bytes
+
+    def column(self, name: str) -> Array: ...
+
+
+class WholeFile:
+    """Decodes all columns at once: arro3 cannot select some."""
+
+    def __init__(self, body: bytes) -> None:
+        from arro3.io import read_parquet
+
+        reader = read_parquet(body, batch_size=_BATCH)
+        self.about = reader.schema.metadata.get(b"worm", b"{}")
+        self._table: Table = reader.read_all()
+        self.names = self._table.column_names
+        self.count = self._table.num_rows
+
+    def column(self, name: str) -> Array:
+        return self._table.column(name).combine_chunks()
+
+
 class ParquetPart:
     """An intact Parquet file. A field is decoded when it is first used. `of`: the hash in the partition's name."""
 
-    def __init__(self, body: bytes, key: str, of: str, columns: Sequence[LakeColumn]) -> None:
-        from arro3.io import read_parquet
-
+    def __init__(
+        self,
+        body: bytes,
+        key: str,
+        of: str,
+        columns: Sequence[LakeColumn],
+        decode: Callable[[bytes], Decoded] = WholeFile,
+    ) -> None:
         check_crc(body, key)
-        reader = read_parquet(body, batch_size=_BATCH)
-        meta = loads_own(reader.schema.metadata.get(b"worm", b"{}"), key)
+        self._file = decode(body)
+        meta = loads_own(self._file.about, key)
         check_shape(meta, META, key, hint=REPAIR)
         if meta["of"] != of:
             raise Corrupt(f"belongs to another partition: {meta['of']}", key=key, hint=REPAIR)
-        self.table: Table = reader.read_all()
-        self.count = self.table.num_rows
+        self.count = self._file.count
         self.stats = cast(JsonObject, meta["stats"])
         self._key = key
         self._forms = cast("dict[str, str]", meta["forms"])
@@ -87,7 +117,7 @@ class ParquetPart:
         self._kinds = {one.name: one.kind for one in columns if one.kind.type in ("long", "double", "boolean")}
         names = {ID, SEQ, ETAG, REST, *(column.name for column in columns)}
         names |= {EXACT + one.name for one in columns if _is_beside(one.kind, self._forms.get(one.name))}
-        if not names <= set(self.table.column_names):
+        if not names <= set(self._file.names):
             raise Corrupt("it has other columns", key=key, hint=REPAIR)
         self._arrays: dict[str, Array] = {}
         self._cells: dict[str, Cells] = {}
@@ -137,8 +167,8 @@ class ParquetPart:
         """A column of the file."""
         found = self._arrays.get(name)
         if found is None:
-            chunks = self.table.column(name)
-            found = chunks.combine_chunks() if self.count else array_of([], self._kinds.get(name, ColumnKind("string")))
+            kind = self._kinds.get(name, ColumnKind("string"))
+            found = self._file.column(name) if self.count else array_of([], kind)
             self._arrays[name] = found
         return found
 
@@ -176,7 +206,7 @@ class ParquetPart:
         name, form = column.name, self._forms.get(column.name)
         if kind == "float" and form is not None:
             return Typed("number", self.array(name))
-        if EXACT + name in self.table.column_names:
+        if EXACT + name in self._file.names:
             return Typed(kind, self.array(EXACT + name)) if kind == "text" else None
         if column.kind.type != "timestamp" or form is None:
             return Typed(kind, self.array(name))
@@ -242,7 +272,7 @@ class ParquetPart:
     def _exact_numbers(self, name: str, numbers: list[float | None], start: int) -> list[float | int | None]:
         if self._forms.get(name) == "integers":
             return [int(one) if one is not None and one.is_integer() else one for one in numbers]
-        if EXACT + name not in self.table.column_names:
+        if EXACT + name not in self._file.names:
             return list[float | int | None](numbers)
         whole = self._slice(EXACT + name, start, len(numbers))
         return [int(one) if one is not None and flag else one for one, flag in zip(numbers, whole, strict=True)]
@@ -285,9 +315,10 @@ _PARTITION, _PARQUET = ".json", ".parquet"
 
 
 class ParquetFiles:
-    """The Parquet files of one model. `directory`: where they are."""
+    """The Parquet files of one model. `directory`: where they are. `decode`: how they are read."""
 
     def __init__(self, store: Store, directory: str, columns: Sequence[LakeColumn]) -> None:
+        self.decode: Callable[[bytes], Decoded] = WholeFile
         self.directory = directory
         self.columns = columns
         self._store = store
@@ -363,7 +394,7 @@ class ParquetFiles:
         if found is None:
             return Corrupt("the Parquet file is gone", key=key, hint=REPAIR)
         try:
-            rows = ParquetPart(found.body, key, _hash(piece.file), self.columns)
+            rows = ParquetPart(found.body, key, _hash(piece.file), self.columns, self.decode)
             rows.prepare(fields)
         except Corrupt as damage:
             return damage

@@ -1,7 +1,8 @@
 """Immutable files of a table, named by their content: `<stem>-<16 hex of the SHA-256>.json`.
 
 Equal content has an equal name, so writing a file that already exists is not a conflict: it is the same file. A file
-whose hash does not match its name is damaged. Files are deleted long after the last root that named them.
+whose hash does not match its name is damaged. Files are deleted after the last root that named them: those of heads a
+week later, others once they are a day old.
 """
 
 from __future__ import annotations
@@ -9,16 +10,22 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
-from worm.clock import Clock
-from worm.errors import Corrupt
+from worm.clock import Clock, iso_seconds
+from worm.codec.shapes import TIME, check_shape, object_of
+from worm.codec.strict_json import JsonObject, dumps, loads_own
+from worm.errors import Corrupt, WormError
 from worm.store.base import Object, Read, Store
 from worm.tables.root import Piece
 from worm.values import dataclass
 
 T = TypeVar("T")
 ORPHAN_AGE = timedelta(days=1)
+KEPT = timedelta(days=7)
+"""How long replaced files of heads stay, for readers of an earlier state (`changed.py`)."""
+REPLACED = "_replaced.json"
+STAGED = "stage-"
 HASH_DIGITS = 16
 
 
@@ -88,9 +95,13 @@ class Pieces(Generic[T]):
         """Delete files that no root names. Returns the number."""
         return collect_orphans(self._store, self.directory, prefix, is_named, clock, dry_run)
 
+    def gone(self, file: str) -> WormError:
+        """The error for a file that does not exist."""
+        return Corrupt("a file of the table is gone", key=self.key(file), hint="run `worm repair` to rebuild it")
+
     def _parsed(self, file: str, found: Object | None) -> T:
         if found is None:
-            raise Corrupt("a file of the table is gone", key=self.key(file), hint="run `worm repair` to rebuild it")
+            raise self.gone(file)
         if not file.endswith(f"-{hashlib.sha256(found.body).hexdigest()[:HASH_DIGITS]}.json"):
             raise Corrupt("its content does not match its name", key=found.key, hint="run `worm repair` to rebuild it")
         return self._decode(found.body, found.key)
@@ -115,3 +126,45 @@ def collect_orphans(
     for key in () if dry_run else orphans:
         store.delete(key)
     return len(orphans)
+
+
+def collect_replaced(
+    store: Store, directory: str, is_named: Callable[[], set[str] | None], clock: Clock, dry_run: bool
+) -> int:
+    """`collect_orphans` for files that readers of an earlier state need: a file is deleted `KEPT` after a run first
+    found that no root names it. Its age says nothing: a file of any age may have been replaced just now. `REPLACED` has
+    the files that wait and since when; without it, they wait longer. A file that is stored again waits from then on: a
+    root may be about to name it. What a rebuild staged was never part of a table: its age decides. Returns the number
+    of deleted files."""
+    listed = {one.key.removeprefix(directory): one for one in store.list(directory)}
+    named = is_named() if listed else None
+    if named is None:
+        return 0
+    since, now = _waiting(store, directory + REPLACED), clock.now()
+    unnamed = sorted(listed.keys() - named - {REPLACED})
+    waiting = {
+        file: max(since.get(file, iso_seconds(now)), iso_seconds(listed[file].last_modified))
+        for file in unnamed
+        if not file.startswith(STAGED)
+    }
+    doomed = {file for file, moment in waiting.items() if moment <= iso_seconds(now - KEPT)}
+    staged = (file for file in unnamed if file.startswith(STAGED))
+    doomed |= {file for file in staged if listed[file].last_modified < now - ORPHAN_AGE}
+    if dry_run:
+        return len(doomed)
+    for file in sorted(doomed):
+        store.delete(directory + file)
+    left: JsonObject = {file: moment for file, moment in waiting.items() if file not in doomed}
+    if left != since:
+        store.put(directory + REPLACED, dumps(left))
+    return len(doomed)
+
+
+def _waiting(store: Store, key: str) -> dict[str, str]:
+    found = store.get(key)
+    try:
+        shape = {} if found is None else loads_own(found.body, key=key)
+        check_shape(shape, object_of(TIME), key)
+    except Corrupt:  # the files wait as if they had just been replaced
+        return {}
+    return cast("dict[str, str]", shape)

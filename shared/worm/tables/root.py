@@ -394,9 +394,9 @@ def cut(keys: Sequence[str], starts: Sequence[str]) -> list[Sequence[str]]:
 
 # Invariants
 
-By = Literal["fold", "merge", "base", "source"]
-"""What a change does: fold rows in, merge deltas with each other, make a new base from base and deltas (also: split, or
-become one file again), or make the table from its source."""
+By = Literal["fold", "folds", "merge", "base", "source"]
+"""What a change does: fold rows in (`folds`: as several deltas), merge deltas with each other, make a new base from
+base and deltas (also: split, or become one file again), or make the table from its source."""
 Listed = Sequence[Piece]
 
 
@@ -470,9 +470,11 @@ def keeps_the_base(old: Root[Counted], new: Root[Counted], by: By) -> bool:
 
 
 def loses_no_delta(old: Root[Counted], new: Root[Counted], by: By) -> bool:
-    """A fold adds one delta. A merge replaces several deltas of one level by one of the next level. A new base adds no
-    delta that the root did not have."""
+    """A fold adds one delta, or several in one step. A merge replaces several deltas of one level by one of the next
+    level. A new base adds no delta that the root did not have."""
     gone, came = set(old.deltas) - set(new.deltas), set(new.deltas) - set(old.deltas)
+    if by == "folds":
+        return not gone
     if by == "fold":
         return not gone and len(came) <= 1
     if by == "merge":

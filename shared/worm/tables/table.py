@@ -12,14 +12,14 @@ which the indexes share, and one to the heads. Merges that are due follow right 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 
 from worm.codec.strict_json import JsonValue
 from worm.collections.collection import Collection
 from worm.collections.entries import Change, Heads
 from worm.collections.push import collection_sentinel
-from worm.errors import Corrupt, Unavailable
+from worm.errors import Corrupt, Denied, Unavailable
 from worm.schema import IndexDef
 from worm.store.cas import CasFile
 from worm.tables.build import (
@@ -50,6 +50,10 @@ TIDY_BYTES_MAX = 64 << 20
 # workers on one table would both do it. Deltas of a larger base are merged when the rush is over.
 RUSH_BYTES_MAX = 8 << 20
 SWEEP_BYTES_MAX = 512 << 20
+HEADS_BYTES_MAX = 128 << 20
+"""About a million heads, which take 630 MB of memory, and as many ids of the oplog beside them."""
+Mapped = Callable[[Callable[[str], str | None], Iterable[str]], Iterable[str | None]]
+"""As `map` does, in order."""
 
 
 class Table:
@@ -215,8 +219,11 @@ class Table:
 
     def _first_heads(self, changes: Sequence[Change]) -> Heads:
         """If there are no heads: find out whether these changes are all there is, or the file was lost."""
-        ids = {change.id for change in changes}
-        is_partial = any(info.id not in ids for info, _ in self.collection.oplog_objects())
+        seqs: dict[str, int] = {}
+        for change in changes:
+            seqs[change.id] = max(seqs.get(change.id, 0), 0 if change.head is None else change.head.seq)
+        listed = ((info.id or "", info.seq or 0) for info, _ in self.collection.oplog_objects())
+        is_partial = any(entity_id not in seqs or seq > seqs[entity_id] for entity_id, seq in listed)
         return Heads(self.collection.name, partial=is_partial)
 
     def serve(self, ids: Iterable[str], *, bytes_max: int = TIDY_BYTES_MAX) -> None:
@@ -238,21 +245,22 @@ class Table:
     def complete_heads(self) -> None:
         """After the file was lost and all documents were read: add the entities that the documents could not show,
         because none of their versions is left."""
-        stored = self.heads.read() if self.heads.file.held.value is not None else None
+        root = self.heads.file.held.value
+        stored = self.heads.read() if root is not None and root.size <= HEADS_BYTES_MAX else None
         if stored is None or not stored.partial:
-            return
+            return  # larger heads stay partial until the next rebuild
         missing = self.collection.recorded_seqs().keys() - {*stored.heads, *stored.damaged}
         changes = entity_changes(self.collection, missing)
         self.heads.update(lambda stored: None if stored is None else whole_heads(stored, changes))
 
-    def fold_documents(self, ids: Iterable[str]) -> None:
+    def fold_documents(self, ids: Iterable[str], mapped: Mapped = map, denied: dict[str, Denied] | None = None) -> None:
         """Fold current documents of a model without an oplog. Documents that changed in the meantime are folded
-        again."""
+        again. `mapped` asks for their etags, one after the other or in parallel. `denied`: see `read_rows`."""
         pending = set(ids)
         if not self.is_kept:
             return
         for _ in range(ROUNDS_MAX):
-            pending = self._fold_current(pending)
+            pending = self._fold_current(pending, mapped, denied)
             if not pending:
                 return
         raise Unavailable(
@@ -261,12 +269,12 @@ class Table:
             hint="try again; the queue retries by itself",
         )
 
-    def _fold_current(self, ids: set[str]) -> set[str]:
+    def _fold_current(self, ids: set[str], mapped: Mapped, denied: dict[str, Denied] | None) -> set[str]:
         """Fold the documents as they are now; returns the ids that changed in the meantime."""
         etags: dict[str, str | None] = {}
 
         def read() -> DocumentNews:
-            rows = read_rows(self.collection, ids)
+            rows = read_rows(self.collection, ids, denied=denied)
             etags.update({entity_id: found.etag for entity_id, found in rows.items()})
             return DocumentNews(self.collection.name, rows)
 
@@ -279,17 +287,23 @@ class Table:
         self.tidy(bytes_max=TIDY_BYTES_MAX)
         if not root.is_spread:
             self.keep_sentinel(root)
-        return {entity_id for entity_id, etag in etags.items() if self._etag(entity_id) != etag}
+        found = zip(etags.items(), mapped(self._etag, etags), strict=True)
+        return {entity_id for (entity_id, etag), now in found if now != etag}
 
-    def tidy(self, *, is_quiet: bool = False, force: bool = False, bytes_max: int | None = None) -> None:
-        """Do the due splits and merges of the manifest's files. `force`: leave no delta."""
+    def tidy(
+        self, *, is_quiet: bool = False, force: bool = False, bytes_max: int | None = None, builds: bool = True
+    ) -> bool:
+        """Do the due splits and merges of the manifest's files. `force`: leave no delta. False: one of its files is
+        gone or damaged, so the table must be built from the source, but `builds` is False."""
         try:
             is_new = self.manifest.tidy(is_quiet=is_quiet, force=force, bytes_max=bytes_max)
-        except Corrupt:  # one of its files is gone or damaged: the source has everything
-            self.rebuild()
-            return
+        except Corrupt:
+            if builds:
+                self.rebuild()
+            return builds
         if is_new:
             self.follow()
+        return True
 
     def _tidy_heads(self, bytes_max: int, *, is_quiet: bool = False) -> None:
         try:
@@ -321,34 +335,46 @@ class Table:
     def rebuild_heads(self, changes: Sequence[Change]) -> None:
         self.keep_sentinel(self.heads.update(lambda stored: heads_anew(self.collection, stored, changes)))
 
-    def complete(self) -> None:
-        """Create what is missing and do due merges; existing files are left to the folds."""
-        if self.is_kept:
-            self._complete_manifest()
-            self.tidy(is_quiet=True, bytes_max=SWEEP_BYTES_MAX)
+    def complete(self, *, builds: bool = True, lists: bool = True) -> bool:
+        """Create what is missing and do due merges; existing files are left to the folds. `lists`: look for files that
+        somebody deleted. `builds` False: a table that must be built from the source is left as it is, and the result is
+        False."""
+        is_whole = not self.is_kept or self._complete_manifest(builds, lists)
+        if self.is_kept and is_whole:
+            is_whole = self.tidy(is_quiet=True, bytes_max=SWEEP_BYTES_MAX, builds=builds)
         root = self.heads.held_spread
         if root is not None:
-            if self.heads.lacks_files(root):
+            lacks = lists and self.heads.lacks_files(root)
+            if lacks and builds:
                 self.heads.forget()
                 self.rebuild_heads(list(recorded_changes(self.collection)))
+            is_whole = is_whole and (builds or not lacks)
             self._tidy_heads(SWEEP_BYTES_MAX, is_quiet=True)
+        return is_whole
 
-    def _complete_manifest(self) -> None:
+    def must_be_built(self) -> bool:
+        """Whether a fold would build the manifest from the source: there is none, or the schema changed."""
+        root = self.manifest.root() if self.is_kept else None
+        return self.is_kept and (root is None or self.manifest.is_stale(root))
+
+    def _complete_manifest(self, builds: bool, lists: bool) -> bool:
         root = self.manifest.root()
-        if root is None or self.manifest.is_stale(root):
-            self.rebuild()
-        elif root.whole is not None:
+        lacks = root is not None and root.is_spread and lists and self.manifest.lacks_files(root)
+        if root is None or lacks or self.manifest.is_stale(root):
+            if builds:
+                self.rebuild()
+            return builds
+        if root.whole is not None:
             # The revision does not change with the row of a damaged entity, so it cannot show that the index is
             # outdated.
             (self._replace_indexes if root.whole.etags and root.oplog else self._fold_indexes)(root.whole)
             self._revive_indexes(root.whole)
-        elif self.manifest.lacks_files(root):
-            self.rebuild()
         elif not self.manifest.has_all_indexes(root) or any(files.is_whole() for files in self.indexes):
             self.manifest.reform()
             self.follow()
         else:
             self._describe()
+        return True
 
     def collect(self, *, dry_run: bool = False) -> int:
         """Delete files that no root has named for a day. Returns the number."""

@@ -46,7 +46,7 @@ from worm.tables.layout import (
 from worm.tables.manifest import MadeRows, Manifest
 from worm.tables.parquet import lake_columns
 from worm.tables.parquet_part import ParquetFiles
-from worm.tables.pieces import NewFile, Pieces, collect_orphans
+from worm.tables.pieces import NewFile, Pieces, collect_orphans, collect_replaced
 from worm.tables.root import By, Counted, Piece, Root, check, covering, cut, decode_directory
 from worm.values import dataclass
 
@@ -196,6 +196,11 @@ class Tree(Generic[T]):
     def knows_partitions(self, root: Root[Counted]) -> bool:
         """Whether `partitions` can answer without a request."""
         return root.directory is None or not self._directories.missing([root.directory.file])
+
+    def keep(self, root: Root[Counted], files: set[str]) -> None:
+        """Forget what was read, except for these files and the directory of the root."""
+        self.pieces.keep(files)
+        self._directories.keep(set() if root.directory is None else {root.directory.file})
 
     # Publishing
 
@@ -568,3 +573,15 @@ class HeadsTree(Tree[Heads]):
         resolver, name = collection.resolver, collection.name
         layout = HeadsLayout(collection.definition)
         super().__init__(collection, resolver.heads_key(name), resolver.heads_dir(name), layout)
+
+    def named(self) -> set[str] | None:
+        """Also the copy of a table in one file that a state of it may name (`changed.py`): while the table does not
+        change, its readers do not store the copy again."""
+        named, root = super().named(), self.file.held.value
+        if named is None or root is None or root.whole is None:
+            return named
+        return {self.layout.partition(0, "", root.whole).piece.file}
+
+    def collect(self, dry_run: bool) -> int:
+        store, clock = self.collection.store, self.collection.clock
+        return collect_replaced(store, self.pieces.directory, self.named, clock, dry_run)

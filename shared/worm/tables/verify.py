@@ -416,7 +416,7 @@ def explain_rows(stored: Manifest, expected: Manifest) -> str:
         or stored.etags.get(one) != expected.etags.get(one)
     ]
     if not wrong:
-        return f"lastUpdated {stored.last_updated}, revision {stored.revision}differ from the rebuilt ones"
+        return f"lastUpdated {stored.last_updated}, revision {stored.revision} differ from the rebuilt ones"
     return f"{differing(len(wrong), 'row')}: {', '.join(wrong[:DETAILS_MAX])}"
 
 
