@@ -35,7 +35,7 @@ from worm.maintenance.materialize import Materialized
 from worm.maintenance.purge import PurgeReport
 from worm.maintenance.push_plan import ModelProgress, PushPlan
 from worm.maintenance.repair import RepairReport
-from worm.maintenance.sweep import SweepReport
+from worm.maintenance.sweep_pass import SweepReport
 from worm.maintenance.verdicts import Why
 from worm.model import Model, Worm, connect
 from worm.position import Position

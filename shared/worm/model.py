@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from worm.maintenance.adopt import push as push
     from worm.maintenance.materialize import Materialized
     from worm.maintenance.push_plan import PushPlan
-    from worm.maintenance.sweep import SweepReport
+    from worm.maintenance.sweep_pass import SweepReport
     from worm.maintenance.verdicts import Why
     from worm.sdk.feed import ChangeFeed, ChangeRows
     from worm.sdk.merging import BranchChange, Merge, MergeResult

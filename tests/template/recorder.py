@@ -25,7 +25,7 @@ from worm.store.base import (
     Version,
     Won,
 )
-from worm.store.s3 import _DERIVED
+from worm.store.s3 import derived_kind
 
 BUCKET = "worm-dev-documentbucket"
 ETAG = '"etag"'
@@ -118,5 +118,5 @@ class Recorder(HookedStore):
 
 
 def _tags(key: str) -> dict[str, str]:
-    """As the workers' store tags what can be rebuilt (`tag_derived`)."""
-    return {"x-amz-tagging": "worm=derived"} if _DERIVED.search(key) else {}
+    """As the store tags what can be rebuilt."""
+    return {"x-amz-tagging": "worm=derived"} if derived_kind(key) else {}

@@ -114,6 +114,8 @@ class CollectionLife(DataPath):
         self.sweep_on(1.0)
         self.clock.advance(100 * DAY)
         self.purge()
+        self.clock.advance(8 * DAY)  # replaced files of heads stay for a week
+        self.purge()
         self.assert_true()
 
 
@@ -126,7 +128,7 @@ def collections(layout: str, snapshots: str, trash: str) -> frozenset[Call]:
     with pytest.MonkeyPatch.context() as patch:  # a few documents stand for many
         patch.setattr("worm.tables.layout.INLINE_PARTITIONS", 1)
         patch.setattr("worm.tables.layout.HEADS_PER_PART", 3)
-        patch.setattr("worm.maintenance.sweep.CHUNK", 2)
+        patch.setattr("worm.maintenance.sweep_pass.CHUNK", 2)
         for life in lives:
             life.live()
     return frozenset(call for life in lives for call in life.recorder.calls)

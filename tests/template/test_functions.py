@@ -138,6 +138,7 @@ def test_a_worker_knows_its_role_bucket_and_limits(function: Function, place: di
         "POWERTOOLS_LOG_LEVEL": "INFO",
         "POWERTOOLS_METRICS_NAMESPACE": "S3Worm",
         "POWERTOOLS_SERVICE_NAME": function.folder,
+        **({"WORM_SWEEP_EVERY": "24"} if function.folder == "sweep" else {}),
     }
     assert queue_id(found["WORM_DLQ_URL"]) == function.dead_letter_queue()
 

@@ -109,6 +109,7 @@ KEYS = {
     "index": "org/customers/.worm.index/email.json",
     "claim": "org/customers/.worm.index/email/.claims/00",
     "heads": "org/customers/.worm.heads.json",
+    "replaced files": "org/customers/.worm.heads/_replaced.json",
     "sentinel": "org/customers/.worm",
     "log": "db/space-main/log/00000000000000000001",
     "root": "db/shop/manifest.json",
@@ -122,12 +123,12 @@ KEYS = {
     "branch": "db/shop/branches/b/lease.json",
 }
 HISTORY = {"history", "snapshot", "trash", "tombstone"}
-TABLES = {"table", "part of a table", "index", "claim", "heads", "sentinel"}
+TABLES = {"table", "part of a table", "index", "claim", "heads", "replaced files", "sentinel"}
 WRITES = {
     "apply": {"document of a space", "trash", "tombstone", "root", "delta", "progress"},
     "capture": {*HISTORY, "change set"},
     "compact": {"root", "copy of the root", "delta", "image", "clock"},
-    "purge": {"tombstone"},
+    "purge": {"tombstone", "replaced files"},
     "sweep": {*HISTORY, *TABLES, "document of a space", "cursor", "progress"},
     "tables": TABLES,
 }
@@ -135,7 +136,7 @@ DELETES = {
     "apply": {"document of a space"},
     "capture": set(),
     "compact": {"log", "delta", "image", "branch"},
-    "purge": {"snapshot", "trash", "tombstone", "part of a table"},
+    "purge": {"snapshot", "trash", "tombstone", "part of a table", "replaced files"},
     "sweep": {"document of a space"},
     "tables": set(),
 }
@@ -320,7 +321,7 @@ def test_a_store_in_memory_records_what_s3_is_asked_for(moto_endpoint: str, aws_
     """All else here is recorded in memory."""
     aws, bucket = Aws(moto_endpoint, "us-east-1", CREDENTIALS, is_moto=True), new_bucket(moto_endpoint, versioned=True)
     aws.record(["capture"])
-    _every_request(S3Store(bucket, endpoint_url=moto_endpoint, role="capture", tag_derived=True))
+    _every_request(S3Store(bucket, endpoint_url=moto_endpoint, role="capture"))
     clock = VirtualClock()
     memory = Recorder(versioned=True, clock=clock, ids=Ids.seeded(1, clock))
     with memory.acting("capture"):

@@ -27,7 +27,7 @@ from tests.template.sam_document import (
 )
 from worm.dev.sam import spark_job_spec
 from worm.dev.schedule import parse_schedule
-from worm.dev.template import read_template
+from worm.dev.template import read_resources, read_template
 from worm.errors import Invalid
 
 SPARK = ROOT / "spark_jobs" / "template.yaml"
@@ -65,11 +65,35 @@ def _keys(directory: str, layout: str, name: str = "*") -> str:
     return f"{directory}/{name}" if layout == "root" else f"*/{directory}/{name}"
 
 
-def _start_job_run(**parameters: str) -> Json:
+def _start_job_run(schedule: str = "rebuild", **parameters: str) -> Json:
     """What Scheduler sends, as the embedded AWS resolves the template."""
     template = read_template(SPARK, parameters={**GIVEN, **parameters})
-    asked: Json = json.loads(template.schedule("rebuild").input or "")
+    asked: Json = json.loads(template.schedule(schedule).input or "")
     return asked
+
+
+DAILY = {"SparkSweepSchedule": "cron(0 6 * * ? *)"}
+
+
+def test_the_sweep_has_a_schedule_where_there_is_a_time_for_it() -> None:
+    assert "worm-dev-spark-sweep" not in {one.name for one in read_template(SPARK, parameters=GIVEN).schedules}
+    sweep, rebuild = _start_job_run("sweep", **DAILY), _start_job_run()
+    submit = sweep["JobDriver"]["SparkSubmit"]
+    assert submit["EntryPointArguments"] == ["sweep", "--url", "s3://docs/", "--documents-min", "20000000"]
+    assert submit["SparkSubmitParameters"] == rebuild["JobDriver"]["SparkSubmit"]["SparkSubmitParameters"]
+    assert (sweep["Name"], sweep["ExecutionRoleArn"]) == ("sweep", rebuild["ExecutionRoleArn"])
+
+
+def test_an_inventory_is_named_to_the_sweep_and_its_job_may_read_it() -> None:
+    folder = "inventories/of/docs/daily/"
+    submit = _start_job_run("sweep", **DAILY, SparkInventory=folder)["JobDriver"]["SparkSubmit"]
+    assert submit["EntryPointArguments"][-2:] == ["--inventory", f"s3://{folder}"]
+    read = read_template(SPARK, parameters={**GIVEN, **DAILY, "SparkInventory": folder})
+    assert read.schedule("sweep").job is not None
+    allowed = document(SPARK)["Resources"]["SparkJobRole"]["Properties"]["Policies"][0]["PolicyDocument"]["Statement"]
+    text = json.dumps(allowed)
+    assert "arn:${AWS::Partition}:s3:::${SparkInventory}*" in text
+    assert text.count("HasInventory") == 2
 
 
 def test_the_application_costs_nothing_at_rest_and_has_a_limit() -> None:
@@ -101,10 +125,8 @@ def test_without_code_to_run_a_stack_has_nothing_of_spark() -> None:
 def test_the_schedule_exists_where_there_is_a_time_for_it(schedule: str, exists: bool) -> None:
     found = document(SPARK)["Resources"].items()
     template = read_template(SPARK, parameters={**GIVEN, "SparkSchedule": schedule})
-    assert {name for name, one in found if one.get("Condition") == "HasSchedule"} == {
-        "SparkRebuildSchedule",
-        "SparkScheduleRole",
-    }
+    assert [name for name, one in found if one.get("Condition") == "HasSchedule"] == ["SparkRebuildSchedule"]
+    assert [name for name, one in found if one.get("Condition") == "HasAnySchedule"] == ["SparkScheduleRole"]
     assert ("worm-dev-rebuild" in {spec.name for spec in template.schedules}) is exists
 
 
@@ -229,8 +251,8 @@ def test_which_keys_the_job_roles_may_write_and_delete(layout: str) -> None:
         "pages writes": object_patterns(pages, "s3:PutObject"),
         "pages deletes": object_patterns(pages, "s3:DeleteObject"),
     } == {
-        "job writes": history | tables,
-        "job tags": tables,
+        "job writes": history | tables | {".worm.changes/*", ".worm.sweep/*"},
+        "job tags": tables | {".worm.sweep/*"},
         "job deletes": {"*/.worm.index/*/.claims/*"},
         "compact writes": {archives, archives.replace(".archive", ".times")},
         "compact deletes": {_keys(".oplog", layout)},
@@ -260,6 +282,32 @@ def test_no_job_role_has_a_wildcard_action_or_everything_as_resource(role: str) 
         "logs:DescribeLogStreams",
         "logs:PutLogEvents",
     }
+
+
+def test_exports_may_use_one_glue_database_if_it_is_named_and_none_otherwise() -> None:
+    named = read_resources(SPARK, parameters={**GIVEN, "SparkGlueDatabase": "lake"})
+    glue = {
+        name: [
+            one
+            for policy in role["Properties"]["Policies"]
+            for one in policy["PolicyDocument"]["Statement"]
+            if "glue:" in json.dumps(one)
+        ]
+        for name, role in named.items()
+        if role["Type"] == "AWS::IAM::Role"
+    }
+    here = "arn:aws:glue:us-east-1:000000000000:"
+    assert {name: found for name, found in glue.items() if found} == {
+        "SparkJobRole": [
+            {
+                "Sid": "UpdateGlueTables",
+                "Effect": "Allow",
+                "Action": ["glue:CreateTable", "glue:GetDatabase", "glue:GetTable", "glue:UpdateTable"],
+                "Resource": [here + "catalog", here + "database/lake", here + "table/lake/*"],
+            }
+        ]
+    }
+    assert [role for role in JOB_ROLES if "glue:" in json.dumps(role_statements(role))] == []
 
 
 def test_a_failed_run_reaches_the_queue_that_the_alarm_watches() -> None:

@@ -13,7 +13,7 @@ from tests.workers.function_room import Deployed, Functions
 from worm.clock import Ids, VirtualClock
 from worm.collections.layout import SCHEMA_KEY
 from worm.dev.faulty_store import FaultyStore
-from worm.errors import Denied, NotFound
+from worm.errors import Denied, Invalid, NotFound
 from worm.model import push
 from worm.schema import load_schema
 from worm.session import Session, Settings
@@ -277,7 +277,7 @@ def test_freshness_is_the_age_of_the_oldest_change_that_is_folded(functions: Fun
 
 
 def sweep_of(functions: Functions, path: DataPath) -> Deployed:
-    functions.monkeypatch.setattr("worm.maintenance.sweep.CHUNK", 2)
+    functions.monkeypatch.setattr("worm.maintenance.sweep_pass.CHUNK", 2)
     return functions.load("sweep", session_on(path))
 
 
@@ -290,6 +290,43 @@ def test_a_sweep_says_whether_its_time_sufficed(functions: Functions) -> None:
     (report,) = sweep.call({})
     assert (report["finished"], report["recorded"]) == (True, 3)
     assert sweep.lines().metric("SweepUnfinished") == [0]
+
+
+def test_a_schedule_begins_a_pass_once_a_day_and_an_invocation_by_hand_does_so_at_once(functions: Functions) -> None:
+    path = uploaded(5)
+    sweep = functions.load("sweep", session_on(path))
+    event = {"detail-type": "Scheduled Event", "source": "aws.scheduler"}
+    (report,) = sweep.call(event)
+    assert (report["listed"], report["recorded"]) == (5, 5)
+    path.put("unheard", {"name": "x"})
+    (report,) = sweep.call(event)
+    assert (report["listed"], report["isDue"], report["finished"]) == (0, False, True)
+    assert sweep.lines().metric("SweepUnfinished") == [0, 0]
+    (report,) = sweep.call({})
+    assert (report["listed"], report["recorded"]) == (6, 1)
+    functions.monkeypatch.setenv("WORM_SWEEP_EVERY", "0")
+    assert sweep.call(event)[0]["listed"] == 6
+
+
+@pytest.mark.parametrize("hours", ["-1", "often", "inf", "nan"])
+def test_a_number_of_hours_that_is_none_is_an_error(functions: Functions, hours: str) -> None:
+    sweep = functions.load("sweep", session_on(uploaded(1)))
+    functions.monkeypatch.setenv("WORM_SWEEP_EVERY", hours)
+    with pytest.raises(Invalid, match="WORM_SWEEP_EVERY"):
+        sweep.call({})
+
+
+def test_a_sweep_that_leaves_a_table_to_spark_says_so(functions: Functions) -> None:
+    path = uploaded(5)
+    functions.monkeypatch.setattr("worm.maintenance.sweep.BUILDS_MAX", 3)
+    path.sweep()
+    path.store.delete(path.table.manifest.key)
+    sweep = functions.load("sweep", session_on(path))
+    assert "`rebuild`" in sweep.call({})[0]["left"]
+    lines = sweep.lines()
+    assert lines.metric("LeftToSpark") == [1]
+    (line,) = lines.said("left to Spark")
+    assert line["model"] == "Customer"
 
 
 def test_a_sweep_that_fails_is_not_one_whose_time_was_over(functions: Functions) -> None:

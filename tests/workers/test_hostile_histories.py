@@ -137,7 +137,7 @@ def test_one_model_that_cannot_be_swept_does_not_keep_the_others_from_it(monkeyp
     path.workspace.refresh()
     denied = Denied("no", key="org/customers/")
 
-    def refuse(after: str | None = None) -> NoReturn:
+    def refuse(**_: object) -> NoReturn:
         raise denied
 
     monkeypatch.setattr(path.workspace.table("Customer").collection, "newest_versions", refuse)

@@ -105,8 +105,9 @@ def test_no_request_of_any_function_leaves_the_prefix(
     stack.run("capture", account)
     stack.run("tables", *stack.change_sets())
 
-    stack.put(PREFIX + CUSTOMER.format("unreported"), {"name": "U", "status": "new"})
-    functions.monkeypatch.setattr("worm.maintenance.sweep.CHUNK", 1)
+    for name in ("unreported", "unreported-too"):
+        stack.put(PREFIX + CUSTOMER.format(name), {"name": "U", "status": "new"})
+    functions.monkeypatch.setattr("worm.maintenance.sweep_pass.CHUNK", 1)
     reports = {one["model"]: one for one in stack.functions["sweep"].call({}, seconds=1)}
     assert reports["Customer"]["finished"] is False, "its cursor is stored"
     assert {one["model"]: one["finished"] for one in stack.functions["sweep"].call({})} == {
@@ -120,6 +121,6 @@ def test_no_request_of_any_function_leaves_the_prefix(
     assert stack.outside() == []
     assert {key for key in stack.stored() if not key.startswith(PREFIX)} == {outside}
     session = Session(stack.store, Settings(stack.bucket, PREFIX), schema=stack.schema)
-    for model, documents in (("Customer", 2), ("Account", 1)):
+    for model, documents in (("Customer", 3), ("Account", 1)):
         report = verify_collection(session.collection(model))
         assert (report.differences, report.documents) == ([], documents)

@@ -6,6 +6,7 @@ from tests.harness import DataPath, created, schema_of
 from worm.collections.documents import write_metadata
 from worm.deployment import costs
 from worm.maintenance.purge import Purge
+from worm.maintenance.sweep_pass import Scheduled
 from worm.store.base import Won
 
 BATCH = costs.BATCH_MAX
@@ -112,9 +113,12 @@ def test_a_sweep_and_a_purge_that_find_nothing_take_what_their_costs_are_reckone
     path.sweeper.run(lambda: FOREVER)
     with path.store.requests.measure() as swept:
         path.sweeper.run(lambda: FOREVER)
+    with path.store.requests.measure() as kept_up:
+        path.sweeper.run(lambda: FOREVER, scheduled=Scheduled(every_seconds=86_400))
     with path.store.requests.measure() as purged:
         Purge(path.workspace).run(lambda: FOREVER)
     assert {kind: number for kind, number in swept.items() if kind != "total"} == costs.SWEEP
+    assert {kind: number for kind, number in kept_up.items() if kind != "total"} == costs.BETWEEN_SWEEPS
     assert {kind: number for kind, number in purged.items() if kind != "total"} == costs.PURGE
 
 

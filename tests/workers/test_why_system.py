@@ -448,6 +448,8 @@ def test_what_was_set_aside_tells_where_it_was() -> None:
 
 NOTES = {
     ".worm.sweep/Customer.json": "the sweep",
+    ".worm.streams/0123.json": "Spark stream",
+    "org/customers/.worm.heads/_replaced.json": "a note of purge",
     ".worm.migrate/Customer-0123456789abcdef.json": "migration",
     ".worm.probe/passed-0123456789abcdef.json": "the probe",
     ".worm.relayout.json": "worm relayout",

@@ -20,7 +20,7 @@ from worm.api.problems import HttpProblem
 from worm.api.routes import Parameter, Route
 from worm.clock import iso_seconds
 from worm.codec.strict_json import JsonObject, JsonValue
-from worm.deployment.costs import BATCH_MAX, CHANGES, RUNS_A_MONTH, Prices, Usage, bill_shape
+from worm.deployment.costs import BATCH_MAX, CHANGES, PASSES_A_MONTH, Prices, Usage, bill_shape
 from worm.errors import Invalid, NotFound, WormError, shown
 from worm.maintenance.verdicts import DeadLetterFacts
 
@@ -196,7 +196,7 @@ def estimate(call: Call) -> JsonObject:
         documents=_number(call, "documents", 0),
         document_bytes=_number(call, "documentBytes", 1000),
         models=_number(call, "models", len(call.session.schema.models)),
-        sweeps=_number(call, "sweeps", RUNS_A_MONTH["sweep"]),
+        sweeps=_number(call, "sweeps", PASSES_A_MONTH),
         rebuilds=_number(call, "rebuilds", 0),
         by_eventbridge=events == "eventbridge",
         calls=_number(call, "calls", 0),

@@ -11,7 +11,7 @@ import typer
 
 from worm.cli.arguments import existing_file
 from worm.cli.output import Report, ReportFormat, echo, echo_json, echo_table, printable
-from worm.deployment.costs import BATCH_MAX, RUNS_A_MONTH, BillLine, Prices, Usage, bill, bill_shape, units
+from worm.deployment.costs import BATCH_MAX, PASSES_A_MONTH, BillLine, Prices, Usage, bill, bill_shape, units
 from worm.errors import Invalid
 
 COLUMNS = ("Group", "What", "USD a Month")
@@ -69,7 +69,9 @@ def cost(
         float, typer.Option("--document-bytes", metavar="N", help="Average size of a document in bytes.")
     ] = 1_000,
     models: Annotated[float, typer.Option("--models", metavar="N", help="Models in the schema.")] = 1,
-    sweeps: Annotated[float, typer.Option("--sweeps", metavar="N", help="Sweeps per month.")] = RUNS_A_MONTH["sweep"],
+    sweeps: Annotated[
+        float, typer.Option("--sweeps", metavar="N", help="Passes of the sweep per month.")
+    ] = PASSES_A_MONTH,
     rebuilds: Annotated[float, typer.Option("--rebuilds", metavar="N", help="Spark rebuilds per month.")] = 0,
     events: Annotated[
         EventRoute, typer.Option("--events", help="How capture gets events: the parameter Events of the template.")

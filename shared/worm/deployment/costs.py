@@ -35,8 +35,10 @@ CHANGES: Mapping[str, Requests] = {
 """By capture, per change."""
 BATCH: Requests = {"GET": 8, "PUT": 5}
 """By capture and tables together, per batch of changes to one collection with one index."""
-SWEEP: Requests = {"GET": 6, "VERSIONS": 2}
-"""By a sweep that finds nothing, per model; each further 1,000 versions take one more listing."""
+SWEEP: Requests = {"GET": 5, "PUT": 1, "VERSIONS": 2}
+"""By a pass of the sweep that finds nothing, per model; each further 1,000 versions take one more listing."""
+BETWEEN_SWEEPS: Requests = {"GET": 5}
+"""By a run of the sweep between two passes, per model."""
 PURGE: Requests = {"GET": 1, "LIST": 5}
 """By a purge that finds nothing, per model with soft delete."""
 COMPACT: Requests = {"LIST": 1}
@@ -60,6 +62,8 @@ MEMORY_GB = {
     "api": 1769 / 1024,
 }
 RUNS_A_MONTH = {"sweep": 2_880, "purge": 720, "compact": 4_320}
+PASSES_A_MONTH = 30
+"""Passes of the sweep over all models: one a day (SweepEvery in template.yaml)."""
 RUN_SECONDS = {"sweep": 1.0, "purge": 0.5, "compact": 0.5}
 """A run that finds nothing to do."""
 CALL_SECONDS = 0.01
@@ -159,7 +163,7 @@ class Usage:
     documents: float = 0
     document_bytes: float = 1_000
     models: float = 1
-    sweeps: float = RUNS_A_MONTH["sweep"]
+    sweeps: float = PASSES_A_MONTH
     rebuilds: float = 0
     by_eventbridge: bool = True
     calls: float = 0
@@ -186,9 +190,7 @@ def bill(usage: Usage, prices: Prices) -> list[BillLine]:
         *(of_changes(usage, prices) if usage.changes else ()),
         BillLine("queries", "S3 requests", usage.queries * prices.s3({"GET": usage.requests_per_query})),
         *(of_calls(usage, prices) if usage.calls else ()),
-        BillLine(
-            "sweep", "listing versions of documents", usage.sweeps * prices.s3({"VERSIONS": usage.documents / 1000})
-        ),
+        BillLine("sweep", "listing versions of documents", usage.sweeps * sweep_pass(usage.documents, prices)),
         BillLine("spark", "rebuilds of all tables", usage.rebuilds * rebuild(usage.documents, prices)),
         BillLine("storage", "documents, newest entries and rows", _stored_gb(usage) * prices.usd["s3GbMonth"]),
     ]
@@ -219,10 +221,11 @@ def bill_shape(usage: Usage, prices: Prices) -> dict[str, JsonValue]:
 
 def idle(usage: Usage, prices: Prices) -> list[BillLine]:
     """The cost of an idle stack."""
-    runs = RUNS_A_MONTH | {"sweep": usage.sweeps}
+    runs = RUNS_A_MONTH
     seconds = sum(runs[name] * RUN_SECONDS[name] * MEMORY_GB[name] for name in runs)
-    listed = {"sweep": SWEEP, "purge": PURGE}
-    requests = sum(runs[name] * usage.models * prices.s3(one) for name, one in listed.items())
+    between = max(0, runs["sweep"] - usage.sweeps)
+    listed = [(usage.sweeps, SWEEP), (between, BETWEEN_SWEEPS), (runs["purge"], PURGE)]
+    requests = sum(times * usage.models * prices.s3(one) for times, one in listed)
     metrics = sum(METRICS[name] for name in runs)
     return [
         BillLine("idle", "scheduled functions", prices.functions(sum(runs.values()), seconds)),
@@ -232,6 +235,12 @@ def idle(usage: Usage, prices: Prices) -> list[BillLine]:
         BillLine("idle", "alarms", ALARM_METRICS * prices.usd["alarmMetricMonth"]),
         BillLine("idle", "dashboard", prices.usd["dashboardMonth"]),
     ]
+
+
+def sweep_pass(documents: float, prices: Prices) -> float:
+    """The cost of listing and comparing this many documents of one version each: a listing and a file of heads per
+    1,000."""
+    return prices.s3({"VERSIONS": documents / 1000, "GET": documents / 1000})
 
 
 def of_changes(usage: Usage, prices: Prices) -> list[BillLine]:

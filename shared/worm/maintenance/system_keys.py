@@ -35,6 +35,7 @@ from worm.spaces.opening import PREFIX as SPACE_PREFIX
 from worm.store.base import Object, ObjectInfo, acceptable
 from worm.store.probe import PROBE_PREFIX
 from worm.tables.manifest import Manifest
+from worm.tables.pieces import REPLACED
 from worm.tables.table import Table
 
 Said = tuple[Verdict, str, str]
@@ -319,6 +320,9 @@ class _SystemKey:
     def _of_heads(self, found: Object | None) -> Said:
         what = f"the heads of {self._model}: the newest entry of every document, which saves requests"
         tree = self._table.heads
+        if self._key.endswith(REPLACED):
+            there = Verdict.ABSENT if found is None else Verdict.SYSTEM
+            return there, f"a note of purge: which files of the heads of {self._model} were replaced, and when", NOTHING
         if self._info.name is not None:
             return self._of_piece(found, tree.named(), what)
         heads = tree.read()
@@ -440,6 +444,7 @@ class _SystemKey:
             return self._of_aside(found, rest)
         notes = {
             ".worm.sweep": ("a note of the sweep: where it continues", NOTHING),
+            ".worm.streams": ("a note of a Spark stream that writes here: its newest batch", NOTHING),
             ".worm.migrate": (
                 "a note of an interrupted migration: where it continues",
                 "run the same `worm migrate` again; with --restart it starts from the beginning",

@@ -331,17 +331,10 @@ def _entries(collection: Collection, span: Span) -> tuple[list[OplogEntry], list
 
 
 def _seq_at(collection: Collection, entity_id: str, seq: int, time: str) -> int:
-    """The newest entry up to `seq` that is not after the time. 0 if damage is in the way: then everything is
+    """The newest entry before `seq` that is not after the time. 0 if damage is in the way: then everything is
     reported."""
-    if not time or seq < 2:
-        return 0
-    oplog = collection.oplog
     try:
-        before = oplog.read(entity_id, seq - 1)
-        if before is not None and before.ts <= time:
-            return seq - 1
-        marked = min(oplog.marks.newest(entity_id, time), seq)
-        return min(oplog.seq_at_time(entity_id, time, at_least=marked), seq)
+        return collection.oplog.seq_before(entity_id, time, before=seq) if time else 0
     except Corrupt:
         return 0
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from worm.maintenance.purge import PurgeReport
     from worm.maintenance.push_plan import ModelProgress, PushPlan
     from worm.maintenance.repair import RepairReport
-    from worm.maintenance.sweep import SweepReport
+    from worm.maintenance.sweep_pass import SweepReport
     from worm.maintenance.verdicts import Why
     from worm.tables.verify import VerifyReport
 

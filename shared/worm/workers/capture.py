@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from worm.clock import Deadline, forever
 from worm.collections.collection import Collection, EntityOutcome
-from worm.collections.entries import Change, Head, Heads, encode_changes, row_weight
+from worm.collections.entries import Change, Head, Heads, change_sets, encode_changes
 from worm.collections.layout import KeyKind
 from worm.collections.reconcile import Sighting, failure_of
 from worm.errors import Invalid, Unavailable
@@ -32,7 +32,6 @@ from worm.workers.batch import BatchOutcome, KeyHint, Message, hints_of
 
 # Heads remembered while the tables worker is behind; forgetting one costs only a few requests.
 HANDED_ON_MAX = 50_000
-CHANGE_SET_BYTES = 4 << 20
 
 
 @dataclass
@@ -195,7 +194,7 @@ class Capture:
             self._store_changes(work, work.table.collection, work.changes)
 
     def _store_changes(self, work: _Work, collection: Collection, changes: Sequence[Change]) -> None:
-        for some in _bounded(changes):
+        for some in change_sets(changes):
             work.change_set = key = collection.resolver.change_set_key(collection.name, self._session.ids.ulid())
             if not isinstance(collection.store.put_if_absent(key, encode_changes(collection.name, some)), Won):
                 raise Unavailable(
@@ -231,19 +230,6 @@ def _untried(entity: _Entity) -> EntityOutcome:
         "time ran out before it was recorded", key=entity.hints[0].key, hint="the queue will deliver it again"
     )
     return EntityOutcome(error=what)
-
-
-def _bounded(changes: Sequence[Change]) -> Iterator[list[Change]]:
-    """The changes of each change set. Most batches have one."""
-    some, size = list[Change](), 0
-    for change in changes:
-        size += row_weight(change.id, change.row)
-        if some and size > CHANGE_SET_BYTES:
-            yield some
-            some, size = [], row_weight(change.id, change.row)
-        some.append(change)
-    if some:
-        yield some
 
 
 def _unrecorded(collection: Collection, entity_id: str) -> EntityOutcome:

@@ -137,7 +137,7 @@ class Function(Reporting, Generic[WorkerT]):
     def session(self) -> Session:
         settings, clock = Settings.from_environment(), SystemClock()
         ids = Ids.system(clock)
-        store = S3Store(settings.bucket, settings.prefix, role=settings.role, ids=ids, clock=clock, tag_derived=True)
+        store = S3Store(settings.bucket, settings.prefix, role=settings.role, ids=ids, clock=clock)
         return Session(store, settings, ids=ids, clock=clock)
 
     @cached_property

@@ -23,7 +23,7 @@ from worm.errors import Corrupt, Invalid, NotFound, Unavailable
 from worm.session import Session
 from worm.store.base import Object, Read
 from worm.store.parallel import TURN_BYTES, Portions, in_parallel
-from worm.tables.table import RUSH_BYTES_MAX, TIDY_BYTES_MAX, Table
+from worm.tables.table import RUSH_BYTES_MAX, TIDY_BYTES_MAX, Mapped, Table
 from worm.workers.batch import BatchOutcome, Message, hints_of
 
 RUSH_SETS = 50
@@ -53,9 +53,10 @@ class _Read:
 class _ModelFold:
     """The changes of a batch for one table, and the outcome."""
 
-    def __init__(self, table: Table, changes: Sequence[Change]) -> None:
+    def __init__(self, table: Table, changes: Sequence[Change], mapped: Mapped) -> None:
         self.table = table
         self.changes = changes
+        self._mapped = mapped
         self.attempts_before = table.attempts
         self.error: Exception | None = None
         self._has_oplog = table.collection.definition.oplog
@@ -71,7 +72,7 @@ class _ModelFold:
             return
         with self._failing():
             if not self._has_oplog:
-                self.table.fold_documents(change.id for change in self.changes)
+                self.table.fold_documents((change.id for change in self.changes), self._mapped)
                 return
             if self._recorded and not in_rush:
                 self.table.tidy_folded(bytes_max=TIDY_BYTES_MAX)
@@ -136,7 +137,8 @@ class Fold:
     def _fold(self, read: _Read, left: Deadline, outcome: BatchOutcome) -> None:
         """Tables with oplog are folded together, because a fold mostly waits for requests. Work that needs much memory,
         such as merging a large base, is done one after the other, as long as there is time."""
-        folds = [_ModelFold(self._session.table(model), read.changes[model]) for model in sorted(read.changes)]
+        mapped = self._session.in_parallel
+        folds = [_ModelFold(self._session.table(model), read.changes[model], mapped) for model in sorted(read.changes)]
         in_parallel(_ModelFold.fold_recorded, folds, FOLDS_MAX)
         for model, fold in zip(sorted(read.changes), folds, strict=True):
             fold.finish(in_rush=read.in_rush or left() < FOLD_SECONDS)
