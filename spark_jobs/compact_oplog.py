@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -23,8 +23,10 @@ from worm.codec.strict_json import dumps
 from worm.collections.id_ranges import IdRange
 from worm.errors import Invalid, WormError
 from worm.schema.definition import duration_seconds
-from worm.spark.cluster import JobSpec, job_parser, planned_ranges, say, spark_session, specs_of
+from worm.spark.cluster import JobSpec, failures_of_tasks, job_parser, say, spark_session, specs_of
 from worm.spark.oplog_archives import Compactor, CompactReport
+from worm.spark.rebuild_tasks import run
+from worm.spark.shares import planned_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,9 +47,8 @@ class CompactTask:
             raise Invalid(f"{self.now!r} is not a time")
         return Compactor(self.spec.collection(), now=now, older_than=self.older_than, dry_run=self.dry_run)
 
-    def __call__(self, ranges: Iterable[IdRange]) -> Iterator[CompactReport]:
-        for within in ranges:
-            yield self.compactor().run(within)
+    def __call__(self, within: IdRange) -> CompactReport:
+        return self.compactor().run(within)
 
 
 def compact(
@@ -56,9 +57,8 @@ def compact(
     """Compact one model."""
     task = CompactTask(spec, now.isoformat(), older_than, dry_run)
     task.compactor()  # fails here if every task would fail
-    ranges = planned_ranges(spark, spec)
     total = CompactReport(spec.model)
-    for report in spark.sparkContext.parallelize(ranges, len(ranges)).mapPartitions(task).toLocalIterator():
+    for report in run(spark, task, planned_ranges(spark, spec), f"{spec.model}: compact"):
         total.add(report)
     return total
 
@@ -91,11 +91,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = arguments_of(argv)
     try:
         spark, now = spark_session("worm-compact-oplog"), SystemClock().now()
-        reports = [
-            compact(spark, spec, now=now, older_than=arguments.older_than, dry_run=arguments.dry_run)
-            for spec in specs_of(arguments)
-            if spec.schema().model(spec.model).archive_seconds is not None
-        ]
+        with failures_of_tasks():
+            reports = [
+                compact(spark, spec, now=now, older_than=arguments.older_than, dry_run=arguments.dry_run)
+                for spec in specs_of(arguments)
+                if spec.schema().model(spec.model).archive_seconds is not None
+            ]
     except WormError as error:
         say(f"compact_oplog: {error}", sys.stderr)
         return error.exit_code

@@ -2,19 +2,25 @@
 
     spark-submit spark_jobs/rebuild.py --url s3://bucket --model Customer
 
-It writes manifest, indexes, heads, claims and sentinel: the same bytes as `worm table rebuild`, and the same again in a
+By default, it takes over the rows of the table that a listing shows as unchanged, and reads only the others.
+`--inventory` and `--inventory-table` name an inventory to use in place of the listing. `--full` reads everything. It
+writes manifest, indexes, heads, claims and sentinel: the same bytes as `worm table rebuild`, and the same again in a
 second run.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
+from worm.collections.inventory import open_inventory
 from worm.errors import Corrupt, WormError
-from worm.spark.cluster import JobSpec, job_parser, say, spark_session, specs_of
-from worm.spark.rebuild_job import rebuild
+from worm.spark.cluster import JobSpec, failures_of_tasks, job_parser, say, spark_session, specs_of
+from worm.spark.inventory_frames import InventoryTable, Source
+from worm.spark.rebuild_job import RebuildReport, rebuild, rebuild_incrementally
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,24 +29,42 @@ EXIT_FAILED = 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parsed = job_parser("rebuild", "Rebuild tables from the documents.").parse_args(arguments)
+    parsed = _parser().parse_args(arguments)
     try:
         specs = [spec for spec in specs_of(parsed) if parsed.models or has_tables(spec)]
+        source = _source(parsed)
         spark = spark_session("worm-rebuild")
     except WormError as error:
         say(f"rebuild: {error}", sys.stderr)
         return error.exit_code
-    codes = [_rebuilt(spark, spec) for spec in specs]
+    how = rebuild if parsed.full else partial(rebuild_incrementally, source=source)
+    codes = [_rebuilt(spark, spec, how) for spec in specs]
     return max(codes, default=0)
 
 
-def _rebuilt(spark: SparkSession, spec: JobSpec) -> int:
+def _parser() -> argparse.ArgumentParser:
+    parser = job_parser("rebuild", "Rebuild tables from the documents.")
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument("--full", action="store_true", help="read everything, and restore claims")
+    chosen.add_argument("--inventory", metavar="URL", help="manifest.json of an S3 Inventory, in place of listings")
+    chosen.add_argument("--inventory-table", metavar="NAME", help="live inventory table of S3 Metadata, likewise")
+    return parser
+
+
+def _source(parsed: argparse.Namespace) -> Source | None:
+    if parsed.inventory is not None:
+        return open_inventory(parsed.inventory, parsed.url, parsed.endpoint_url)
+    return None if parsed.inventory_table is None else InventoryTable(parsed.inventory_table)
+
+
+def _rebuilt(spark: SparkSession, spec: JobSpec, how: Callable[[SparkSession, JobSpec], RebuildReport]) -> int:
     """The exit code for one model. A model that cannot be rebuilt does not stop the others."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     try:
-        report = rebuild(spark, spec)
+        with failures_of_tasks():
+            report = how(spark, spec)
         say(report.summary())
         for entity_id, reason in report.damaged:
             say(f"damaged  {entity_id}: its document is served; {reason}", sys.stderr)

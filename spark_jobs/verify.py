@@ -15,9 +15,8 @@ from collections.abc import Sequence
 
 from worm.codec.strict_json import JsonValue, dumps_document
 from worm.errors import WormError
-from worm.spark.cluster import job_parser, say, spark_session, specs_of
+from worm.spark.cluster import failures_of_tasks, job_parser, say, spark_session, specs_of, store_at
 from worm.spark.verify_job import JobReport, fix, verify
-from worm.store.open import open_store
 
 EXIT_DIFFERENCES = 1
 
@@ -28,7 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--fix", action="store_true", help="repair the differences, then verify again")
     parsed = parser.parse_args(arguments)
     try:
-        reports = _run(parsed)
+        with failures_of_tasks():
+            reports = _run(parsed)
     except WormError as error:
         say(f"verify: {error}", sys.stderr)
         return error.exit_code
@@ -44,17 +44,19 @@ def _run(parsed: argparse.Namespace) -> list[JobReport]:
         say(report.summary())
         if parsed.fix:
             if not report.is_clean:
-                recorded, left = fix(spark, spec)
-                say(f"{spec.model}: {recorded} oplog entries written")
-                for key, reason in sorted(left.items()):
+                mended = fix(spark, spec)
+                say(f"{spec.model}: {mended.appended} oplog entries written")
+                for key, reason in sorted(mended.left.items()):
                     say(f"left as it is  {key}: {reason}")
+                if mended.left_count > len(mended.left):
+                    say(f"left as it is  {mended.left_count - len(mended.left)} more")
             report = verify(spark, spec, parsed.out)
             say(report.summary())
         reports.append(report)
     if parsed.out:
         models: list[JsonValue] = [one.shape() for one in reports]
         shape: dict[str, JsonValue] = {"clean": all(one.is_clean for one in reports), "models": models}
-        open_store(parsed.out, endpoint_url=parsed.endpoint_url).put("report.json", dumps_document(shape))
+        store_at(parsed.out, parsed.endpoint_url).put("report.json", dumps_document(shape))
     return reports
 
 

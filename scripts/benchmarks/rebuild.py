@@ -7,6 +7,9 @@
 - `ours_oplog`: the same for a model with an oplog, which must read the newest entry of each document, too;
   `floor_oplog` makes only these requests. 10,000 documents only.
 
+`--incremental COUNT` runs something else: a full rebuild of that many documents with an oplog, then an incremental one
+after 1 % of them have changed, on a bucket that answers as fast as S3 does (`_seeded_s3.py`).
+
 They take turns in one warm session, on one server that has the documents before anything is timed. `--server moto` is
 slow enough to limit everybody; `--server rclone` shows the differences between clients.
 """
@@ -34,12 +37,13 @@ import orjson
 from obstore.store import S3Store as RawBucket
 
 from scripts.benchmarks import _customers as customers
+from scripts.benchmarks._seeded_s3 import CHANGED_EVERY, requests_in, seeded_spec
 from scripts.benchmarks._servers import CREDENTIALS, requests_of, serving
 from worm.collections.entries import OplogEntry
 from worm.collections.layout import SCHEMA_KEY
 from worm.schema import load_schema
 from worm.spark.cluster import job_spec
-from worm.spark.rebuild_job import rebuild
+from worm.spark.rebuild_job import rebuild, rebuild_incrementally
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,6 +58,7 @@ WARM = 2_000
 LARGE = 100_000
 WHOLE_MAX = 10_000
 FLOOR_MAX, BOTO3_MIN = 1.5, 2.5
+INCREMENTAL_MAX = {"requests": 0.1, "seconds": 0.25}
 ROOT = Path(__file__).resolve().parents[2]
 # Small files cost a read, not the 4 MB that Spark assumes: otherwise it makes a task of every 30 of them.
 SETTINGS = {
@@ -237,6 +242,39 @@ def run(spark: SparkSession, server: str, counts: list[int], rounds: int) -> dic
     return results
 
 
+def run_incremental(spark: SparkSession, count: int) -> dict[str, object]:
+    """Requests and seconds of a full rebuild, and of an incremental one with 1 % of changes."""
+    found: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory(prefix="worm-bench-") as name:
+        scratch = Path(name)
+        rebuild(spark, seeded_spec(_made(scratch / "warm"), WARM, changed=False))
+        for what, changed, work in (("full", False, rebuild), ("incremental", True, rebuild_incrementally)):
+            spec = seeded_spec(_made(scratch / "cold"), count, changed=changed)
+            before, start = requests_in(Path(spec.notes)), time.perf_counter()
+            report = work(spark, spec)
+            seconds = time.perf_counter() - start
+            if report.live != count or report.changed != (count // CHANGED_EVERY if changed else 0):
+                raise RuntimeError(report.summary())
+            requests = requests_in(Path(spec.notes)) - before
+            found[what] = {"seconds": round(seconds, 1), "requests": requests.total(), **requests}
+            sys.stderr.write(f"{count} {what}: {found[what]}\n")
+    ratios = {name: found["incremental"][name] / found["full"][name] for name in INCREMENTAL_MAX}
+    goals = {
+        f"incremental / full, {name}: at most {most}": ratios[name] <= most for name, most in INCREMENTAL_MAX.items()
+    }
+    return {
+        "documents": count,
+        **found,
+        "ratios": {name: round(value, 3) for name, value in ratios.items()},
+        "goals": goals,
+    }
+
+
+def _made(directory: Path) -> Path:
+    directory.mkdir(exist_ok=True)
+    return directory
+
+
 def _prefix(count: int, *, oplog: bool) -> str:
     return f"{count}-oplog" if oplog else str(count)
 
@@ -252,6 +290,7 @@ def main(arguments: list[str]) -> dict[str, object]:
     parser.add_argument("--server", choices=("moto", "rclone"), default="moto")
     parser.add_argument("--quick", action="store_true", help="10,000 documents only, one round")
     parser.add_argument("--count", type=int, action="append", help="other numbers of documents; repeatable")
+    parser.add_argument("--incremental", type=int, metavar="COUNT", help="full against incremental, and nothing else")
     chosen = parser.parse_args(arguments)
     counts = chosen.count or ([10_000] if chosen.quick else [10_000, LARGE])
     os.environ.update(CREDENTIALS)  # before the session, which passes them to its Python workers
@@ -263,6 +302,8 @@ def main(arguments: list[str]) -> dict[str, object]:
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     try:
+        if chosen.incremental:
+            return run_incremental(spark, chosen.incremental)
         results = run(spark, chosen.server, counts, 1 if chosen.quick else 3)
     finally:
         spark.stop()

@@ -21,7 +21,8 @@ from pyspark import TaskContext
 
 from tests.spark.collection_room import Room
 from tests.spark.session import CLUSTER, another_host, executor_pid, new_session
-from worm.spark import rebuild_job, rebuild_tasks
+from worm.collections import portions
+from worm.spark import plan, rebuild_job, rebuild_tasks
 from worm.spark.cluster import JobSpec
 
 T = TypeVar("T")
@@ -66,6 +67,8 @@ class Faulty(Generic[T, R]):
 
 
 def main(url: str, scratch: str) -> None:
+    portions.STEP, portions.MARKS_PER_PORTION, portions.PORTION_IDS = 5, 2, 10  # several tasks, as large ones have
+    plan.ROWS_PER_TASK = 20
     room = Room(url, threshold=30)
     room.fill(90)
     room.forget()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
-from tests.harness import schema_of
+from tests.harness import DataPath, schema_of
 from worm.codec.strict_json import JsonValue
 from worm.collections.claims import restore_claims
+from worm.collections.collection import Collection
 from worm.collections.layout import SCHEMA_KEY
 from worm.maintenance.sweep import Sweep
 from worm.schema import load_schema
@@ -33,6 +35,22 @@ INDEXES = {
     "byTag": {"field": "tags", "type": "multiValue"},
 }
 Document = Mapping[str, JsonValue]
+
+
+@dataclass(frozen=True)
+class _Spec:
+    """The collection of a data path, as each task opens it."""
+
+    path: DataPath
+    model: str = "Customer"
+
+    def collection(self) -> Collection:
+        return self.path.collection
+
+
+def spec_of(path: DataPath) -> JobSpec:
+    """For tasks that run in this process."""
+    return cast(JobSpec, _Spec(path))
 
 
 def document(number: int, score: int = 0) -> Document:

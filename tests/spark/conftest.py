@@ -49,3 +49,12 @@ def _credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def file_url(tmp_path: Path) -> str:
     return f"file://{tmp_path}/bucket"
+
+
+@pytest.fixture
+def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A collection of some ten documents has several portions, as large ones have."""
+    monkeypatch.setattr("worm.collections.portions.STEP", 2)
+    monkeypatch.setattr("worm.collections.portions.MARKS_PER_PORTION", 2)
+    monkeypatch.setattr("worm.collections.portions.PORTION_IDS", 4)
+    monkeypatch.setattr("worm.spark.plan.ROWS_PER_TASK", 50)

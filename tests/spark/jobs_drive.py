@@ -31,7 +31,6 @@ from worm.collections.claims import Claims, Digests, Wanted
 from worm.spark import verify_job
 from worm.spark.cluster import JobSpec
 from worm.spark.rebuild_claims import Found, audited
-from worm.spark.source import register
 from worm.tables.verify import verify_collection
 
 FAULTS = ("lag", "kill", "failure")
@@ -165,7 +164,6 @@ def main(url: str, endpoint_url: str, scratch: str, *steps: str) -> None:
         "updates": lambda: updates(spark, room),
     }
     try:
-        register(spark)
         result: dict[str, object] = {"spark": pyspark.__version__, "written": written(spark, room, notes)}
         result.update({step: others[step]() for step in steps or others})
     finally:

@@ -1,8 +1,10 @@
-"""Run by test_rebuild_memory.py in a process of its own: the rebuild of a large collection, and its peaks of memory.
+"""Run by test_rebuild_memory.py and the benchmark `verify` in its own process: a job on a large collection, and its
+peaks of memory.
 
-    python -m tests.spark.memory_drive COUNT SCRATCH
+    python -m tests.spark.memory_drive COUNT SCRATCH [rebuild|verify]
 
-One executor, a process of its own, with two tasks at a time. Prints one line of JSON, memory in MB.
+One executor, a process of its own, with two tasks at a time. Before `verify`, the collection is rebuilt in a session
+that is not measured. Prints one line of JSON, memory in MB.
 """
 
 from __future__ import annotations
@@ -14,9 +16,12 @@ import threading
 import time
 from pathlib import Path
 
-from tests.spark.seeded_room import seeded_spec
+from pyspark.sql import SparkSession
+
+from tests.spark.seeded_room import SeededSpec, seeded_spec
 from tests.spark.session import new_session
 from worm.spark.rebuild_job import rebuild
+from worm.spark.verify_job import verify
 
 PAUSE_SECONDS = 0.25
 
@@ -76,20 +81,37 @@ def memory(pid: int | str, name: str) -> int:
     return found
 
 
-def main(count: int, scratch: Path) -> None:
-    spec = seeded_spec(scratch / "bucket", count)
+def rebuilt(spark: SparkSession, spec: SeededSpec) -> dict[str, object]:
+    report = rebuild(spark, spec)
+    return {"live": report.live, "partitions": report.partitions}
+
+
+def verified(spark: SparkSession, spec: SeededSpec) -> dict[str, object]:
+    report = verify(spark, spec)
+    return {"live": report.documents, "entries": report.entries, "kinds": report.kinds, "shown": report.shown[:3]}
+
+
+def session() -> SparkSession:
     spark = new_session("local-cluster[1,2,1024]", spark__executor__memory="768m", spark__driver__memory="512m")
     spark.range(2).count()
+    return spark
+
+
+def main(count: int, scratch: Path, job: str = "rebuild") -> None:
+    spec = seeded_spec(scratch / "bucket", count)
+    if job == "verify":
+        spark = session()
+        rebuilt(spark, spec)
+        spark.stop()
+    spark = session()
     watch = Watch()
     watch.start()
     before, start = memory("self", "VmHWM"), time.monotonic()
-    report = rebuild(spark, spec)
+    told = (verified if job == "verify" else rebuilt)(spark, spec)
     seconds, after = time.monotonic() - start, memory("self", "VmHWM")
     watch.stop()
     spark.stop()
-    told = {
-        "live": report.live,
-        "partitions": report.partitions,
+    told |= {
         "seconds": round(seconds),
         "executor": watch.most,
         "workers": sorted(watch.peaks.values()),
@@ -99,4 +121,4 @@ def main(count: int, scratch: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]))
+    main(int(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])

@@ -19,7 +19,7 @@ from worm.collections.entries import OplogEntry
 from worm.collections.layout import StorageResolver
 from worm.schema import load_schema
 from worm.spark.cluster import JobSpec
-from worm.store.base import Listed, Object, Read
+from worm.store.base import Listed, Object, Read, Version
 from worm.store.file import FileStore
 
 MODIFIED = datetime(2026, 1, 1, tzinfo=UTC)
@@ -69,6 +69,11 @@ class SeededStore(FileStore):
     def list(self, prefix: str, *, start_after: str | None = None, limit: int | None = None) -> Iterator[Listed]:
         written = super().list(prefix, start_after=start_after)  # system keys sort before the ids
         return islice(chain(written, self._seeded(prefix, start_after or "")), limit)
+
+    def list_versions(self, prefix: str, *, start_after: str | None = None) -> Iterator[Version]:
+        yield from super().list_versions(prefix, start_after=start_after)
+        for listed in self._seeded(prefix, start_after or ""):
+            yield Version(listed.key, None, listed.etag, listed.size, listed.last_modified, is_latest=True)
 
     def _seeded(self, prefix: str, after: str) -> Iterator[Listed]:
         for root, ending in KINDS:

@@ -11,8 +11,9 @@ from pyspark.sql import SparkSession
 import worm
 from tests.spark.collection_room import Room, customer_id
 from worm.collections.id_ranges import IdRange
-from worm.errors import Invalid, NotFound
-from worm.spark.cluster import job_parser, job_spec, job_specs, parallelism, planned_ranges, specs_of
+from worm.errors import Denied, Invalid, NotFound
+from worm.spark.cluster import failure_in, job_parser, job_spec, job_specs, parallelism, specs_of
+from worm.spark.shares import planned_ranges
 
 
 def test_a_spec_is_plain_and_opens_its_collection_once(file_url: str) -> None:
@@ -35,6 +36,7 @@ def test_models_are_those_named_or_all(file_url: str) -> None:
         job_specs("memory://x")
 
 
+@pytest.mark.usefixtures("small_portions")
 def test_executors_open_the_same_collection(spark: SparkSession, file_url: str) -> None:
     room = Room(file_url)
     room.put(range(12))
@@ -48,3 +50,33 @@ def test_executors_open_the_same_collection(spark: SparkSession, file_url: str) 
     seen = spark.sparkContext.parallelize(ranges, len(ranges)).map(look).collect()
     assert {Path(file) for file, _ in seen} == {Path(str(worm.__file__))}
     assert sorted(one for _, ids in seen for one in ids) == sorted(map(customer_id, range(12)))
+
+
+def test_a_job_prints_its_plan_and_ends(file_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    room = Room(file_url)
+    parser = job_parser("rebuild", "A job.")
+    with pytest.raises(SystemExit) as ended:
+        parser.parse_args(["--url", file_url, "--plan"])
+    assert ended.value.code == Invalid.exit_code
+    assert "Customer has no table" in capsys.readouterr().err
+    room.fill(20)
+    with pytest.raises(SystemExit) as ended:
+        parser.parse_args(["--url", file_url, "--plan"])
+    assert ended.value.code == 0
+    printed = capsys.readouterr().out
+    assert "| stage | 2 | 10, " in printed
+    assert "Customer: incremental" in printed
+
+
+def test_the_error_of_a_task_is_told_as_what_it_was() -> None:
+    text = """An error occurred while calling o1.collect.
+: org.apache.spark.SparkException: Job aborted: PythonException: Traceback (most recent call last):
+  File "worm/store/s3.py", line 1, in get
+worm.errors.Denied: not allowed to list [.oplog/customers/] (give the role s3:ListBucketVersions)
+
+\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:1)
+"""
+    found = failure_in(text)
+    assert isinstance(found, Denied)
+    assert str(found) == "not allowed to list [.oplog/customers/] (give the role s3:ListBucketVersions)"
+    assert failure_in("java.lang.OutOfMemoryError: worm.errors.nothing: x") is None

@@ -23,6 +23,7 @@ from worm.spark.cluster import job_spec
 from worm.store.file import FileStore
 from worm.tables.verify import verify_collection
 
+pytestmark = pytest.mark.usefixtures("small_portions")
 LENGTH = 12
 IDS = ["c.1", "c-2", "d3", "E_4", "f"]
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
@@ -62,7 +63,9 @@ def keys(url: str) -> list[str]:
 def test_the_job_packs_all_ranges_and_the_history_stays(spark: SparkSession, bucket: str) -> None:
     before, objects = histories(bucket), keys(bucket)
     spec, now = job_spec(bucket, "Customer"), datetime.now(UTC)
+    spark.sparkContext.setJobGroup("compact", "all ranges at the same time")
     foretold = compact(spark, spec, now=now, older_than=WINDOW, dry_run=True)
+    assert len(spark.sparkContext.statusTracker().getJobIdsForGroup("compact")) == 1, "a job for each range is serial"
     assert keys(bucket) == objects
     report = compact(spark, spec, now=now, older_than=WINDOW, dry_run=False)
     assert report.summary() == foretold.summary()
@@ -80,9 +83,9 @@ def test_a_task_that_runs_twice_or_beside_itself_does_the_work_of_one(bucket: st
     spec = job_spec(bucket, "Customer")
     task = CompactTask(spec, datetime.now(UTC).isoformat(), WINDOW, dry_run=False)
     ranges = [IdRange("", "d"), IdRange("d", None)]
-    first = [report.removed for report in task(ranges)]
+    first = [task(within).removed for within in ranges]
     assert all(first)
-    assert [report.removed for report in task(reversed(ranges))] == [0, 0]
+    assert [task(within).removed for within in reversed(ranges)] == [0, 0]
     assert histories(bucket) == before
 
 

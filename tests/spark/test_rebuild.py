@@ -24,10 +24,10 @@ from worm.collections.layout import SCHEMA_KEY
 from worm.dev.aws import start_moto
 from worm.schema import load_schema
 from worm.spark.rebuild_job import rebuild
-from worm.spark.rebuild_tasks import ranges_for
 from worm.spark.staging import StagedRow
 from worm.store.open import open_store
 
+pytestmark = pytest.mark.usefixtures("small_portions")
 COUNT = 180
 WHOLE, SPREAD = 10_000, 40
 WITHOUT_CONFLICTS = {"byStatus": {"field": "status"}}
@@ -39,6 +39,8 @@ def test_the_bytes_are_those_of_a_rebuild_in_one_process(
     spark: SparkSession, file_url: str, threshold: int, oplog: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("worm.tables.index.POSTINGS_PER_PART", 60)
+    monkeypatch.setattr("worm.spark.plan.KEYS_PER_BUCKET", 20)
+    monkeypatch.setattr("worm.spark.plan.SAMPLES_PER_BUCKET", 4)
     room = Room(file_url, oplog=oplog, threshold=threshold)
     room.fill(COUNT)
     room.forget()
@@ -83,11 +85,6 @@ def test_deleted_ones_count_and_the_driver_reads_no_row_of_a_large_table(
     report = rebuild(spark, room.spec)
     assert (report.live, report.entities, report.partitions) == (22, 24, 2)
     assert room.verify().differences == []
-
-
-def test_ranges_follow_what_the_table_knows() -> None:
-    asked = [ranges_for(known, 8) for known in (0, 10_000, 100_000, 10_000_000)]
-    assert asked == [8, 2, 8, 100]
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import json
 import os
+import tempfile
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -19,14 +20,18 @@ from tests.emulators import CREDENTIALS, new_bucket
 from tests.spark.collection_room import Room, customer_id, document
 from tests.template.recorder import BUCKET
 from tests.template.stack import Roles, Stack
+from worm.collections.claims import Claims, Digests, Wanted
 from worm.collections.entries import Change, Head
 from worm.dev.aws import Aws
 from worm.dev.iam import Call
+from worm.spark.plan import claim_slices
+from worm.spark.rebuild_claims import Found, audited
 from worm.spark.verify_job import verify
 from worm.store.base import Store
 from worm.store.open import open_store
 from worm.version import DEFAULT_ROLE
 
+pytestmark = pytest.mark.usefixtures("small_portions")
 COUNT = 60
 SPREAD = 20
 INDEXES = {"byStatus": {"field": "status"}, "byName": {"field": "name", "unique": True}}
@@ -159,7 +164,10 @@ def test_what_differs_on_s3_is_counted_reported_and_repaired(
         "index-damaged": 1,
         **dict.fromkeys(OF_TABLES, 0),
     }
-    assert main([*command, "--fix"]) == 0
+    code = main([*command, "--fix"])
+    if set(_told(reports)) == {"claim-stale"}:  # on a slow machine, it was too young for the repair, but not afterward
+        code = main([*command, "--fix"])
+    assert code == 0
     calls = of_job(aws.calls(), f"{bucket}/.data:v1/")
     assert any("/.oplog/" in one.target and one.operation == "PUT" for one in calls)
     assert Roles(Stack(parameters={"SparkArtifactsBucket": "artifacts"})).refused(calls) == []
@@ -225,8 +233,42 @@ def test_a_collection_without_oplog_is_clean_but_for_an_index_beside_its_parts(
     )
 
 
-def test_a_missing_manifest_is_told(spark: SparkSession, file_url: str) -> None:
+def test_rows_of_large_deltas_are_compared_by_the_task_of_their_share(
+    spark: SparkSession, file_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = _room(file_url, threshold=SPREAD)
+    room.put(range(0, COUNT, 7), score=5)
+    room.sweep()
+    root = room.table.manifest.root()
+    assert root is not None
+    assert root.deltas
+    monkeypatch.setattr("worm.spark.verify_job.DELTA_BYTES_MAX", 0)
+    assert verify(spark, room.spec).kinds == {}
+    _phantom(room)
+    assert {"manifest-differs", "heads-differ"} <= set(verify(spark, room.spec).kinds)
+
+
+@dataclass(frozen=True)
+class CountedAudit:
+    """The audit of claims; leaves a file for each slice that it looks at."""
+
+    notes: str
+
+    def __call__(self, claims: Claims, wanted: Mapping[str, Wanted], within: Digests) -> Iterable[Found]:
+        with tempfile.NamedTemporaryFile(dir=self.notes, delete=False):
+            return audited(claims, wanted, within)
+
+
+def test_a_missing_manifest_is_told_by_a_single_pass(
+    spark: SparkSession, file_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the second pass for a report finds may differ from the counts: a claim becomes stale a minute after it was
+    made."""
     room = Room(file_url, indexes=INDEXES)
     room.fill(20)
     room.store.delete(room.table.manifest.key)
-    assert verify(spark, room.spec).kinds == {"manifest-missing": 1}
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    monkeypatch.setattr("worm.spark.verify_job.audited", CountedAudit(str(notes)))
+    assert verify(spark, room.spec, f"file://{tmp_path}/report").kinds == {"manifest-missing": 1}
+    assert len(list(notes.iterdir())) == claim_slices(20)

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from worm import errors
 from worm.collections.collection import Collection
-from worm.collections.id_ranges import IdRange, plan_ranges
 from worm.collections.layout import SCHEMA_KEY
-from worm.errors import Invalid, NotFound
+from worm.errors import Invalid, NotFound, WormError
 from worm.schema import Schema, load_pushed, load_schema
 from worm.session import Session
 from worm.store.base import Store
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TASKS_PER_CORE = 4
+_OURS = re.compile(r"^(?:.*: )?worm\.errors\.(\w+): (.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +56,8 @@ class JobSpec:
 
 @lru_cache(maxsize=16)
 def store_at(url: str, endpoint_url: str | None = None) -> Store:
-    """The store, opened once per process."""
-    return open_store(url, endpoint_url=endpoint_url)
+    """The store, opened once per process. A job slows down when S3 throttles it."""
+    return open_store(url, endpoint_url=endpoint_url, patient=True)
 
 
 def check_shared(url: str) -> None:
@@ -91,13 +94,36 @@ def job_spec(url: str, model: str, endpoint_url: str | None = None) -> JobSpec:
     return job_specs(url, endpoint_url, [model])[0]
 
 
+class JobParser(argparse.ArgumentParser):
+    """`--plan` is like `--help`: it prints and ends the program."""
+
+    def parse_args(  # type: ignore[override]  # argparse also takes other namespaces, which no job passes
+        self, args: Sequence[str] | None = None, namespace: None = None
+    ) -> argparse.Namespace:
+        parsed = super().parse_args(args, namespace)
+        if getattr(parsed, "plan", False):
+            from worm.spark.plan import described
+
+            try:
+                lines = [line for spec in specs_of(parsed) for line in described(self.prog, spec.collection())]
+            except WormError as error:
+                self.exit(error.exit_code, f"{self.prog}: {error}\n")
+            say("\n".join(lines))
+            self.exit()
+        return parsed
+
+
 def job_parser(prog: str, about: str, *, models: bool = True) -> argparse.ArgumentParser:
     """The arguments that all jobs have; `models`: for jobs that work on collections."""
-    parser = argparse.ArgumentParser(prog=prog, description=about)
+    from worm.spark.plan import PLANNED
+
+    parser = JobParser(prog=prog, description=about)
     parser.add_argument("--url", required=True, help="s3://bucket[/prefix] or file:///path")
     parser.add_argument("--endpoint-url", help="URL of an S3 server other than AWS")
     if models:
         parser.add_argument("--model", action="append", dest="models", metavar="MODEL", help="repeatable; default: all")
+    if prog in PLANNED:
+        parser.add_argument("--plan", action="store_true", help="print the job's steps, requests and costs, and exit")
     return parser
 
 
@@ -106,19 +132,48 @@ def specs_of(arguments: argparse.Namespace) -> list[JobSpec]:
     return job_specs(arguments.url, arguments.endpoint_url, arguments.models)
 
 
-def spark_session(app_name: str, **conf: str) -> SparkSession:
+def spark_session(app_name: str, defaults: Mapping[str, str] | None = None, **conf: str) -> SparkSession:
     """The session of this process, or a new one. In setting names, `__` means a dot:
-    `spark__ui__enabled="false"`."""
+    `spark__ui__enabled="false"`. `defaults`: settings for a new session, unless spark-submit got others."""
     try:
+        from pyspark import SparkConf
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise Invalid("Spark is not installed here", hint='pip install "s3worm[spark]"') from error
     if SparkSession.getActiveSession() is None and not _has_java():
         raise Invalid("Spark needs Java 17 or newer, but none was found", hint="install it, or set JAVA_HOME")
     builder = SparkSession.builder.appName(app_name)
+    if defaults and SparkSession.getActiveSession() is None:
+        given = SparkConf()
+        builder = builder.config(map={name: one for name, one in defaults.items() if not given.contains(name)})
     for name, value in conf.items():
         builder = builder.config(name.replace("__", "."), value)
     return builder.getOrCreate()
+
+
+@contextmanager
+def failures_of_tasks() -> Iterator[None]:
+    """Raise the error of ours that made a task fail: of such an error, Spark has only the text of its traceback."""
+    try:
+        yield
+    except WormError:
+        raise
+    except Exception as error:
+        found = failure_in(str(error))
+        if found is None:
+            raise
+        raise found from error
+
+
+def failure_in(text: str) -> WormError | None:
+    """The last error of ours in a traceback."""
+    for name, message in reversed(_OURS.findall(text)):
+        kind = getattr(errors, name, None)
+        if isinstance(kind, type) and issubclass(kind, WormError):
+            found = kind.__new__(kind)
+            WormError.__init__(found, message)
+            return found
+    return None
 
 
 def _has_java() -> bool:
@@ -127,12 +182,8 @@ def _has_java() -> bool:
 
 
 def parallelism(spark: SparkSession) -> int:
-    """How many ranges to plan, so that a slow one does not hold up the others."""
+    """How many tasks to plan at most if there are few ids, so that a slow one does not hold up the others."""
     return max(2, spark.sparkContext.defaultParallelism) * TASKS_PER_CORE
-
-
-def planned_ranges(spark: SparkSession, spec: JobSpec, wanted: int | None = None) -> Sequence[IdRange]:
-    return plan_ranges(spec.collection(), parallelism(spark) if wanted is None else wanted)
 
 
 def say(text: str, to: TextIO | None = None) -> None:

@@ -1,4 +1,8 @@
-"""Restores claims of unique values in many tasks: each has the stored and wanted claims of one range of names."""
+"""Restores claims of unique values in many tasks: each has the stored and wanted claims of one range of names.
+
+The names of claims are hashes. A *slice* is a range of them, given by their first digits; the more values there are,
+the more slices, so that a task never holds many claims.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql.functions import broadcast, col, shiftright
 
 from worm.codec.strict_json import JsonValue, dumps, loads
 from worm.collections.claims import (
@@ -22,16 +27,19 @@ from worm.collections.claims import (
     unique_indexes,
 )
 from worm.spark.cluster import JobSpec
-from worm.spark.frames import Values, batches_of, rows_of
-from worm.spark.rebuild_tasks import staged_frame, tasks_for
+from worm.spark.frames import Values, batches_of, rows_of, slots
+from worm.spark.plan import claim_slices
+from worm.spark.rebuild_tasks import staged_frame
 from worm.spark.staging import StagedFile, Staging
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SLICES = 16
-WANTED = pa.schema([("slice", pa.int32()), ("id", pa.string()), ("field", pa.string()), ("value", pa.string())])
-WANTED_DDL = "slice int, id string, field string, value string"
+DIGITS = 6
+WANTED = pa.schema([("name", pa.int64()), ("id", pa.string()), ("field", pa.string()), ("value", pa.string())])
+WANTED_DDL = "name bigint, id string, field string, value string"
+"""`name`: the first digits of the claim's name, as a number."""
+SLICED_DDL = f"slice int, slot int, {WANTED_DDL}"
 FOUND = pa.schema([("kind", pa.string()), ("key", pa.string()), ("detail", pa.string())])
 FOUND_DDL = "kind string, key string, detail string"
 Found = tuple[str, str, str]
@@ -54,24 +62,34 @@ def restore_claims(spark: SparkSession, spec: JobSpec, files: Sequence[StagedFil
         return ClaimCounts(0, 0)
     spark.sparkContext.setJobDescription(f"{spec.model}: claims")
     wanted = staged_frame(spark, files).mapInArrow(partial(_staged, spec), WANTED_DDL)
-    tasks = tasks_for(sum(file.live for file in files), SLICES)
-    compared = compared_claims(spark, spec, wanted, restored, tasks)
+    values = sum(file.live for file in files) * len(unique_indexes(spec.collection().definition))
+    compared = compared_claims(spark, spec, wanted, restored, values)
     counts = {row["kind"]: row["count"] for row in compared.groupBy("kind").count().collect()}
     return ClaimCounts(counts.get(CHANGED, 0), counts.get("unique-conflict", 0))
 
 
-def compared_claims(spark: SparkSession, spec: JobSpec, wanted: DataFrame, compare: Compare, tasks: int) -> DataFrame:
-    """What `compare` finds in each range, including ranges without wanted values."""
-    every = spark.createDataFrame([(number, None, None, None) for number in range(SLICES)], WANTED_DDL).coalesce(1)
-    together = wanted.unionByName(every).repartition(tasks, "slice").sortWithinPartitions("slice", "id")
-    return together.mapInArrow(partial(_compare, spec, compare), FOUND_DDL)
+def compared_claims(spark: SparkSession, spec: JobSpec, wanted: DataFrame, compare: Compare, values: int) -> DataFrame:
+    """What `compare` finds in each slice, including slices without wanted values; there are about so many values."""
+    slices = claim_slices(values)
+    numbers = slots(slices)
+    every = [(number, slot, None, None, None, None) for number, slot in enumerate(numbers)]
+    by_slice = spark.createDataFrame(list(enumerate(numbers)), "slice int, slot int")
+    sliced = wanted.withColumn("slice", shiftright(col("name") * slices, 4 * DIGITS).cast("int"))
+    together = (
+        sliced.join(broadcast(by_slice), "slice")
+        .unionByName(spark.createDataFrame(every, SLICED_DDL).coalesce(1))
+        .repartition(slices, "slot")
+        .sortWithinPartitions("slice", "id")
+    )
+    found = together.select("slice", "id", "field", "value")
+    return found.mapInArrow(partial(_compare, spec, compare, slices), FOUND_DDL)
 
 
 def wanted_rows(claims: Claims, rows: Iterable[tuple[str, Mapping[str, JsonValue] | None]]) -> Iterator[Values]:
     """The unique values of rows, as rows of `WANTED`."""
     for entity_id, row in rows:
         for value in claims.values_of(entity_id, row):
-            yield int(value.digest[0], 16), entity_id, value.field, dumps(value.value).decode()
+            yield int(value.digest[:DIGITS], 16), entity_id, value.field, dumps(value.value).decode()
 
 
 def audited(claims: Claims, wanted: Mapping[str, Wanted], within: Digests) -> Iterable[Found]:
@@ -95,7 +113,9 @@ def _staged(spec: JobSpec, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
     return batches_of(wanted_rows(claims, rows), WANTED)
 
 
-def _compare(spec: JobSpec, compare: Compare, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _compare(
+    spec: JobSpec, compare: Compare, slices: int, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     claims = spec.collection().claims
 
     def found() -> Iterator[Values]:
@@ -105,10 +125,12 @@ def _compare(spec: JobSpec, compare: Compare, batches: Iterable[pa.RecordBatch])
                 if entity_id is not None:
                     value = UniqueValue(field, loads(text.encode()))
                     wanted.setdefault(claims.key(value), Wanted(value, [])).ids.append(entity_id)
-            yield from compare(claims, wanted, _slice(number))
+            yield from compare(claims, wanted, slice_of(number, slices))
 
     return batches_of(found(), FOUND)
 
 
-def _slice(number: int) -> Digests:
-    return Digests(f"{number:x}" if number else "", f"{number + 1:x}" if number + 1 < SLICES else None)
+def slice_of(number: int, slices: int) -> Digests:
+    """The names of the claims of a slice: those whose first digits, times `slices`, begin with its number."""
+    starts = [f"{-(-one * 16**DIGITS // slices):0{DIGITS}x}" for one in (number, number + 1)]
+    return Digests(starts[0] if number else "", starts[1] if number + 1 < slices else None)

@@ -12,15 +12,19 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from worm.collections.entries import Heads
 from worm.collections.id_ranges import IdRange
 from worm.errors import Invalid, Unavailable
-from worm.spark.cluster import JobSpec, job_specs, parallelism, planned_ranges, spark_session
+from worm.spark.cluster import JobSpec, job_specs, parallelism, spark_session
+from worm.spark.incremental_job import Incremental
+from worm.spark.inventory_frames import Source
+from worm.spark.plan import DAMAGED_SHOWN_MAX, grouped, tasks_for
 from worm.spark.rebuild_claims import restore_claims
 from worm.spark.rebuild_index import build_indexes
 from worm.spark.rebuild_tasks import (
@@ -29,12 +33,10 @@ from worm.spark.rebuild_tasks import (
     build,
     compare,
     for_spec,
-    grouped,
-    ranges_for,
     run,
     stage,
-    tasks_for,
 )
+from worm.spark.shares import planned_ranges, planned_shares
 from worm.spark.staging import (
     BuiltPart,
     CatchUp,
@@ -71,7 +73,9 @@ ROUNDS_MAX = 3
 @dataclass(frozen=True, slots=True)
 class RebuildReport:
     """The result of a rebuild. `conflicts`: unique values that several documents have. `damaged`: by id, why histories
-    cannot be continued; their documents are served."""
+    cannot be continued; their documents are served. There are `damages` of them; `damaged` has the first ones. `taken`:
+    how many rows an incremental rebuild took over from the table (None: it was a full one); it read the others, and
+    `changed` of them differed. It leaves claims alone."""
 
     model: str
     entities: int
@@ -80,12 +84,19 @@ class RebuildReport:
     claims_changed: int
     conflicts: int
     damaged: tuple[tuple[str, str], ...] = ()
+    damages: int = 0
+    taken: int | None = None
+    changed: int = 0
 
     def summary(self) -> str:
-        shape = "one file" if self.partitions == 0 else f"{self.partitions} partitions"
+        plural = "" if self.partitions == 1 else "s"
+        shape = "one file" if self.partitions == 0 else f"{self.partitions} partition{plural}"
         conflicts = f", {self.conflicts} conflicts" if self.conflicts else ""
         rows = f"{self.live} rows of {self.entities} entities in {shape}"
-        damaged = f", {len(self.damaged)} damaged" if self.damaged else ""
+        damaged = f", {self.damages} damaged" if self.damages else ""
+        if self.taken is not None:
+            read = f"{self.taken} taken over, {self.entities - self.taken} read, {self.changed} changed"
+            return f"{self.model}: {rows}, {read}{damaged}"
         return f"{self.model}: {rows}, {self.claims_changed} claims changed{conflicts}{damaged}"
 
 
@@ -99,12 +110,22 @@ def rebuild_models(url: str, endpoint_url: str | None, models: Sequence[str]) ->
 
 def rebuild(spark: SparkSession, spec: JobSpec) -> RebuildReport:
     """Rebuild manifest, indexes, heads, claims and sentinel of one model from its documents and their history."""
+    return _in_rounds(spec, lambda: _Rebuild(spark, spec).run())
+
+
+def rebuild_incrementally(spark: SparkSession, spec: JobSpec, source: Source | None = None) -> RebuildReport:
+    """Rebuild manifest, indexes, heads and sentinel of one model: rows that a listing shows as unchanged are taken over
+    from the table. `source`: an inventory in place of the listing. A table that cannot be used is rebuilt in full."""
+    return _in_rounds(spec, lambda: _Rebuild(spark, spec).run_incrementally(source))
+
+
+def _in_rounds(spec: JobSpec, attempt: Callable[[], RebuildReport]) -> RebuildReport:
     definition = spec.collection().definition
     if not definition.oplog and not definition.keeps_manifest:
         raise Invalid(f"{spec.model} has neither an oplog nor a manifest: there is nothing to rebuild")
     for _ in range(ROUNDS_MAX):
         try:
-            return _Rebuild(spark, spec).run()
+            return attempt()
         except Overtaken:
             continue
     raise Unavailable(
@@ -127,14 +148,73 @@ class _Rebuild:
 
     def run(self) -> RebuildReport:
         spark, spec = self._spark, self._spec
-        known = max(_known(self._manifest_start), _known(self._heads_start))
-        ranges = planned_ranges(spark, spec, ranges_for(known, parallelism(spark)))
+        ranges = [share.within for share in planned_shares(spark, spec)]
         staged = run(spark, for_spec(stage, spec), ranges, f"{spec.model}: stage")
         self._files = [file for files in staged for file in files]
-        count, live = sum(file.count for file in self._files), sum(file.live for file in self._files)
+        self._publish()
+        claims = restore_claims(spark, spec, self._files) if self._collection.definition.keeps_manifest else None
+        return replace(
+            self._report(self._files, sum(file.count for file in self._files), sum(file.live for file in self._files)),
+            claims_changed=0 if claims is None else claims.changed,
+            conflicts=0 if claims is None else claims.conflicts,
+        )
+
+    def run_incrementally(self, source: Source | None) -> RebuildReport:
+        if not self._is_usable():
+            return self.run()
+        roots = self._manifest_start, self._heads_start
+        ranges = planned_ranges(self._spark, self._spec)
+        changes = Incremental(self._spark, self._spec, self._table, roots, ranges, source)
+        compared = changes.compare()
+        if compared.is_unsound:
+            return self.run()
+        lacks_files = self._lacks_files()
+        if compared.changed and not lacks_files and changes.can_fold(compared):
+            changes.fold(compared)
+        elif compared.changed or lacks_files:
+            staged = changes.whole(compared)
+            if staged is None:
+                raise Overtaken
+            self._files = staged
+            self._publish()
+        else:
+            self._follow()
+        report = self._report(compared.files, compared.entities, compared.live)
+        return replace(report, taken=compared.taken, changed=compared.changed)
+
+    def _is_usable(self) -> bool:
+        """Whether there is a table whose rows can be taken over."""
+        definition, manifest, heads = self._collection.definition, self._manifest_start, self._heads_start
+        if definition.keeps_manifest and (manifest is None or self._table.manifest.is_stale(manifest)):
+            return False
+        return not definition.oplog or heads is not None
+
+    def _lacks_files(self) -> bool:
+        """Whether the base must be written although its rows are right: a comparison does not read its indexes and
+        Parquet files."""
+        manifest, root = self._table.manifest, self._manifest_start
+        if root is None or not root.is_spread:
+            return False
+        has_indexes = manifest.has_all_indexes(root) and not any(files.is_whole() for files in self._table.indexes)
+        return not has_indexes or manifest.lacks_files(root)
+
+    def _follow(self) -> None:
+        """Write what follows a table in one file, where it differs: indexes and sentinel."""
+        table = self._table
+        if self._collection.definition.keeps_manifest:
+            manifest = table.manifest.root()
+            if manifest is not None and not manifest.is_spread:
+                table.follow()
+        else:
+            heads = table.heads.root()
+            if heads is not None and not heads.is_spread:
+                table.keep_sentinel(heads)
+
+    def _publish(self) -> None:
+        """Make the staged rows the table."""
         table, definition = self._table, self._collection.definition
+        count, weight = sum(file.count for file in self._files), sum(file.weight for file in self._files)
         large = set[Kind]()
-        weight = sum(file.weight for file in self._files)
         if definition.keeps_manifest and not _is_whole(table.manifest, self._manifest_start, count, weight):
             large.add("manifest")
         if definition.oplog and not _is_whole(table.heads, self._heads_start, count, 0):
@@ -144,17 +224,13 @@ class _Rebuild:
             self._flip_manifest(parts) if "manifest" in large else self._whole_manifest()
         if definition.oplog:
             self._flip_heads(parts) if "heads" in large else self._whole_heads()
-        claims = restore_claims(spark, spec, self._files) if definition.keeps_manifest else None
-        root = table.manifest.file.held.value
-        return RebuildReport(
-            spec.model,
-            count,
-            live,
-            0 if root is None else len(table.manifest.partitions(root)),
-            0 if claims is None else claims.changed,
-            0 if claims is None else claims.conflicts,
-            tuple(one for file in self._files for one in file.damaged),
-        )
+
+    def _report(self, files: Sequence[StagedFile], entities: int, live: int) -> RebuildReport:
+        root = self._table.manifest.file.held.value
+        partitions = 0 if root is None else len(self._table.manifest.partitions(root))
+        damaged = tuple(islice((one for file in files for one in file.damaged), DAMAGED_SHOWN_MAX))
+        damages = sum(file.damages for file in files)
+        return RebuildReport(self._spec.model, entities, live, partitions, 0, 0, damaged, damages)
 
     # Small tables
 
@@ -227,13 +303,6 @@ class _Rebuild:
         found = run(self._spark, for_spec(compare, self._spec), items, f"{self._spec.model}: catch up")
         deltas = tuple(delta for one in found for delta in one.deltas)
         return CatchUp(deltas, tuple(entity_id for one in found for entity_id in one.ids))
-
-
-def _known(root: Root[Manifest | Heads] | None) -> int:
-    """The approximate number of ids."""
-    if root is None:
-        return 0
-    return root.count if root.whole is None else root.whole.known
 
 
 def _is_whole(tree: Tree[T], root: Root[T] | None, count: int, weight: int) -> bool:

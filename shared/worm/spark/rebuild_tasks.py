@@ -7,10 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, TypeVar
 
 from worm.collections.id_ranges import IdRange
 from worm.spark.cluster import JobSpec, parallelism
+from worm.spark.plan import tasks_for
 from worm.spark.staging import (
     Answer,
     BuiltPart,
@@ -24,7 +26,7 @@ from worm.spark.staging import (
     catch_up,
     survey,
 )
-from worm.store.parallel import chunked
+from worm.store.pace import far_apart
 from worm.tables.root import Piece
 from worm.tables.table import Table
 
@@ -33,17 +35,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
-ROWS_PER_TASK = 5_000
-IDS_PER_RANGE_MAX = 100_000
 
 
 def run(spark: SparkSession, work: Callable[[T], R], items: Sequence[T], about: str) -> list[R]:
-    """One task per item; results in the order of the items."""
+    """One task per item; results in the order of the items. Tasks that run at the same time work far apart."""
     if not items:
         return []
-    context = spark.sparkContext
+    context, order = spark.sparkContext, far_apart(len(items))
     context.setJobDescription(about)
-    return context.parallelize(list(items), len(items)).map(work).collect()
+    made = context.parallelize([items[at] for at in order], len(items)).map(work).collect()
+    return [one for _, one in sorted(zip(order, made, strict=True), key=itemgetter(0))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,23 +77,6 @@ def compare(spec: JobSpec, comparison: Comparison) -> CatchUp:
     tree = table.manifest if comparison.kind == "manifest" else table.heads
     (part,) = tree.pieces.get([comparison.piece.file])
     return catch_up(staging, table, part, comparison.files, comparison.within)
-
-
-def tasks_for(rows: int, most: int) -> int:
-    """How many tasks this much work justifies: starting one costs as much as some thousand rows."""
-    return max(2, min(most, -(-rows // ROWS_PER_TASK)))
-
-
-def ranges_for(known: int, most: int) -> int:
-    """How many ranges to read, given the approximate number of ids from a table (0 if unknown). Few ids get few ranges,
-    because the listing of each reads up to a page too far; many ids get many, however few executors there are yet."""
-    return max(tasks_for(known, most), known // IDS_PER_RANGE_MAX) if known else most
-
-
-def grouped(items: Sequence[T], groups: int) -> list[list[T]]:
-    """Neighbors together, in at most this many groups."""
-    size = max(1, -(-len(items) // max(1, groups)))
-    return list(chunked(items, size))
 
 
 def staged_frame(spark: SparkSession, files: Sequence[StagedFile]) -> DataFrame:

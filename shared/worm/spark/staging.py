@@ -21,7 +21,7 @@ the base, and must not be lost:
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
@@ -57,6 +57,8 @@ from worm.tables.tree import Tree
 
 ROWS_MAX = 20_000
 BYTES_MAX = 8 << 20
+DAMAGED_MAX = 20
+"""Damaged entities that a file reports with the reason; of the others, only the number."""
 STEM = "stage"
 STAGED = record(
     "a staged row",
@@ -83,6 +85,16 @@ class StagedRow:
     etag: str | None = None
     modified: str = ""
     damage: tuple[str, str] | None = None
+
+    @classmethod
+    def of(cls, change: Change) -> StagedRow:
+        damage = None if change.damage is None else (change.damage.message, change.damage.key or "")
+        return cls(change.id, change.row, change.head, change.etag, change.modified, damage)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the source has nothing of the entity. Only a comparison finds such ids (`incremental.py`)."""
+        return self.row is None and self.head is None and self.etag is None and self.damage is None
 
     @property
     def seq(self) -> int:
@@ -139,7 +151,7 @@ class StagedRow:
 @dataclass(frozen=True, slots=True)
 class StagedFile:
     """What a plan has to know about a file: its ids from `first` to `last`, their number, how many of them have a row,
-    and their weight in a manifest; also the damaged ones, with the reason."""
+    and their weight in a manifest; also the first damaged ones with the reason, and how many there are."""
 
     file: str
     first: str
@@ -148,9 +160,7 @@ class StagedFile:
     live: int
     weight: int = 0
     damaged: tuple[tuple[str, str], ...] = ()
-
-    def is_in(self, within: IdRange) -> bool:
-        return self.last >= within.start and (within.end is None or self.first < within.end)
+    damages: int = 0
 
 
 class Staging:
@@ -165,11 +175,15 @@ class Staging:
 
     def stage(self, within: IdRange) -> list[StagedFile]:
         """Read the range from the source and write its files."""
+        return self.put_all(source_rows(self.collection, within))
+
+    def put_all(self, given: Iterable[StagedRow]) -> list[StagedFile]:
+        """Write rows, ids ascending."""
         staged: list[StagedFile] = []
         rows: list[StagedRow] = []
         lines: list[bytes] = []
         size = 0
-        for row in source_rows(self.collection, within):
+        for row in given:
             rows.append(row)
             lines.append(row.encode())
             size += len(lines[-1])
@@ -196,16 +210,15 @@ class Staging:
         self._pieces.keep(set())
         live = sum(row.row is not None for row in rows)
         weight = sum(row.weight for row in rows)
-        damaged = tuple((row.id, str(row.change.damage)) for row in rows if row.damage is not None)
-        return StagedFile(piece.file, rows[0].id, rows[-1].id, len(rows), live, weight, damaged)
+        damaged = [row for row in rows if row.damage is not None]
+        told = tuple((row.id, str(row.change.damage)) for row in damaged[:DAMAGED_MAX])
+        return StagedFile(piece.file, rows[0].id, rows[-1].id, len(rows), live, weight, told, len(damaged))
 
 
 def source_rows(collection: Collection, within: IdRange) -> Iterator[StagedRow]:
     """The state of every entity of the range, ids ascending."""
     if collection.definition.oplog:
-        for change in recorded_changes(collection, within=within):
-            damage = None if change.damage is None else (change.damage.message, change.damage.key or "")
-            yield StagedRow(change.id, change.row, change.head, change.etag, change.modified, damage)
+        yield from map(StagedRow.of, recorded_changes(collection, within=within))
         return
     for chunk in chunked(sorted(collection.current_ids(within)), CHUNK):
         read = read_rows(collection, chunk)
@@ -236,7 +249,10 @@ def heads_part(collection: Collection, rows: Iterable[StagedRow]) -> Heads:
 
 
 def staged_within(files: Sequence[StagedFile], within: IdRange) -> tuple[str, ...]:
-    return tuple(one.file for one in files if one.is_in(within))
+    """The files that have ids of a range. Their own ranges are disjoint, and in order: there may be very many."""
+    start = bisect_left(files, within.start, key=lambda one: one.last)
+    end = len(files) if within.end is None else bisect_left(files, within.end, key=lambda one: one.first)
+    return tuple(one.file for one in files[start:end])
 
 
 def _decode(body: bytes, key: str) -> list[StagedRow]:
@@ -264,25 +280,28 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What to find out from one staged file: for each wish, the positions in the file where it cuts. `before`: the
-    weight of the rows of all earlier files; None if nobody needs it."""
+    """What to find out from one staged file: for each wish, the positions in the file where it cuts, and the carried
+    starts that are in the range of the file, of which the first is number `first`. `before`: the weight of the rows of
+    all earlier files; None if nobody needs it."""
 
     file: str
     positions: tuple[tuple[int, ...], ...]
     carried: tuple[tuple[str, ...], ...]
     before: int | None
+    first: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """For each wish: the ids at the positions, the weight of the rows up to each of them and after the last, and the
-    number of ids and the weight of each carried range. `heavy`: see `root.heavy_keys`."""
+    number of ids and the weight of each carried range of the question. `heavy`: see `root.heavy_keys`."""
 
     ids: tuple[tuple[str, ...], ...]
     weights: tuple[tuple[int, ...], ...]
     counts: tuple[tuple[int, ...], ...]
     of_carried: tuple[tuple[int, ...], ...]
     heavy: tuple[str, ...]
+    first: tuple[int, ...] = ()
 
 
 def wish(kind: Kind, tree: Tree[T], root: Root[T] | None, files: Sequence[StagedFile]) -> Wish:
@@ -301,13 +320,17 @@ def questions(files: Sequence[StagedFile], wishes: Sequence[Wish]) -> list[Quest
         for cut in one.cuts:
             at = bisect_right(ends, cut)
             positions[at][number].append(cut - (ends[at] - files[at].count))
-    carried = tuple(one.carried for one in wishes)
     is_heavy = any(one.is_heavy for one in wishes)
     before = accumulate((one.weight for one in files), initial=0)
-    return [
-        Question(file.file, tuple(tuple(each) for each in positions[at]), carried, weight if is_heavy else None)
-        for at, (file, weight) in enumerate(zip(files, before, strict=False))
-    ]
+    asked = []
+    for at, (file, weight) in enumerate(zip(files, before, strict=False)):
+        first = tuple(max(0, bisect_right(one.carried, file.first) - 1) for one in wishes)
+        carried = (
+            one.carried[lo : bisect_right(one.carried, file.last)] for one, lo in zip(wishes, first, strict=True)
+        )
+        at_cuts = tuple(tuple(each) for each in positions[at])
+        asked.append(Question(file.file, at_cuts, tuple(carried), weight if is_heavy else None, first))
+    return asked
 
 
 def survey(staging: Staging, question: Question) -> Answer:
@@ -323,6 +346,7 @@ def answered(question: Question, rows: Sequence[StagedRow]) -> Answer:
         tuple(tuple(counts_between(ids, starts)) if starts else () for starts in question.carried),
         tuple(tuple(weights_between(ids, weights, starts)) if starts else () for starts in question.carried),
         () if question.before is None else tuple(heavy_keys(ids, weights, PARTITION_BYTES // 2, question.before)),
+        question.first,
     )
 
 
@@ -335,13 +359,11 @@ def starts_of(wishes: Sequence[Wish], answers: Sequence[Answer]) -> dict[Kind, l
     """The first ids of the ranges, as in `Layout.starts`. `answers` are in the order of the files."""
     found: dict[Kind, list[str]] = {}
     for number, one in enumerate(wishes):
-        counts, of_carried = (
-            [sum(each) for each in zip(*every, strict=True)]
-            for every in (
-                [answer.counts[number] for answer in answers],
-                [answer.of_carried[number] for answer in answers],
-            )
-        )
+        counts, of_carried = [0] * len(one.carried), [0] * len(one.carried)
+        for answer in answers:
+            for sums, found_here in ((counts, answer.counts[number]), (of_carried, answer.of_carried[number])):
+                for at, some in enumerate(found_here, start=answer.first[number]):
+                    sums[at] += some
         starts, weights = ["", *(entity_id for answer in answers for entity_id in answer.ids[number])], [0]
         for first, *others in (answer.weights[number] for answer in answers):
             weights[-1] += first
@@ -399,12 +421,9 @@ def part_plans(
 
 def overlapping(pieces: Sequence[Piece], within: IdRange) -> list[Piece]:
     """The pieces whose ranges overlap this range."""
-    ends = [*(piece.start for piece in pieces[1:]), None]
-    return [
-        piece
-        for piece, end in zip(pieces, ends, strict=True)
-        if (end is None or end > within.start) and (within.end is None or piece.start < within.end)
-    ]
+    start = max(0, bisect_right(pieces, within.start, key=lambda one: one.start) - 1)
+    end = len(pieces) if within.end is None else bisect_left(pieces, within.end, key=lambda one: one.start)
+    return list(pieces[start:end])
 
 
 def stored_files(table: Table, root: Root[Manifest] | None, within: IdRange) -> StoredFiles | None:

@@ -18,25 +18,32 @@ from pyspark.sql.functions import sum as total
 
 from worm.codec.strict_json import JsonValue
 from worm.collections.claims import unique_indexes
-from worm.spark.cluster import JobSpec, parallelism, planned_ranges
-from worm.spark.frames import BATCH_ROWS, batches_of, rows_of
-from worm.spark.rebuild_claims import SLICES, audited, compared_claims
+from worm.spark.cluster import JobSpec, parallelism, store_at
+from worm.spark.frames import BATCH_ROWS, batches_of, rows_of, slots
+from worm.spark.plan import DAMAGED_SHOWN_MAX, tasks_for
+from worm.spark.rebuild_claims import audited, compared_claims
 from worm.spark.rebuild_index import POSTINGS_DDL, sorted_postings
 from worm.spark.rebuild_job import rebuild
-from worm.spark.rebuild_tasks import for_spec, run, tasks_for
+from worm.spark.rebuild_tasks import for_spec, run
+from worm.spark.shares import planned_shares
 from worm.spark.verify_tasks import (
     CHECKED_DDL,
     CLAIM,
     COUNTED,
     DIFFERENCE,
     FOUND_DDL,
+    HEADS,
+    MANIFEST,
     REJECTED,
+    SHARE_DDL,
+    Mended,
     base_postings,
     check,
     compare_parts,
     mend,
+    share_row,
+    slice_deltas,
 )
-from worm.store.open import open_store
 from worm.tables.index import Index
 from worm.tables.manifest import Manifest
 from worm.tables.root import Root
@@ -47,6 +54,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SHOWN_MAX = 1_000
+DELTA_BYTES_MAX = 16 << 20
+"""Larger deltas are divided among the tasks instead of being read by each."""
 _PARTS = "differences/"
 REPORT = pa.schema([(name, pa.string()) for name in ("model", "kind", "key", "detail")])
 
@@ -85,68 +94,90 @@ def verify(spark: SparkSession, spec: JobSpec, out: str | None = None) -> JobRep
     """Check everything that is derived from the documents. It only reads. `out`: where to write the differences, as
     Parquet."""
     spark.sparkContext.setJobDescription(f"{spec.model}: verify")
-    checked = _ranges(spark, spec).mapInArrow(partial(check, spec), CHECKED_DDL).persist(StorageLevel.DISK_ONLY)
+    checked = _shares(spark, spec).mapInArrow(partial(check, spec), CHECKED_DDL).persist(StorageLevel.DISK_ONLY)
     try:
         report = JobReport(spec.model)
         updated, revision, damaged = _count(checked, report)
-        found = [checked.filter(col("tag").isin(DIFFERENCE)).select("kind", "key", "detail")]
+        # In one union: `union` of a persisted union would compute all of its frames again.
+        found = [checked.filter(col("tag").isin(DIFFERENCE, REJECTED)).select("kind", "key", "detail")]
         found += _claims(spark, spec, checked, report.documents)
         found += _tables(spark, spec, updated, revision, damaged)
-        differences = reduce(lambda one, other: one.unionByName(other), found).persist(StorageLevel.DISK_ONLY)
-        report.kinds = {row["kind"]: row["count"] for row in differences.groupBy("kind").count().collect()}
-        report.shown = sorted(tuple(row) for row in differences.limit(SHOWN_MAX).collect())
+        told = reduce(lambda one, other: one.unionByName(other), found).persist(StorageLevel.DISK_ONLY)
+        counts = {row["kind"]: row["count"] for row in told.groupBy("kind").count().collect()}
+        report.rejected = counts.pop(REJECTED, 0)
+        report.kinds = counts
+        report.shown = sorted(tuple(row) for row in told.filter(col("kind") != REJECTED).limit(SHOWN_MAX).collect())
         if out is not None:
-            rejected = checked.filter(col("tag") == REJECTED).select("kind", "key", "detail")
-            _write(spark, spec, differences.unionByName(rejected), out)
-        differences.unpersist()
+            tasks = tasks_for(sum(counts.values()) + report.rejected, parallelism(spark))
+            _write(spec, told.coalesce(tasks), out)
+        told.unpersist()
     finally:
         checked.unpersist()
     return report
 
 
-def fix(spark: SparkSession, spec: JobSpec) -> tuple[int, dict[str, str]]:
-    """Record changes that no event reported, then rebuild tables and claims. Returns the number of oplog entries
-    written, and what was left as it is, with the reason by key."""
-    definition = spec.collection().definition
-    recorded, left = 0, dict[str, str]()
+def fix(spark: SparkSession, spec: JobSpec) -> Mended:
+    """Record changes that no event reported, then rebuild tables and claims."""
+    definition, total = spec.collection().definition, Mended()
     if definition.oplog:
-        mended = run(spark, for_spec(mend, spec), planned_ranges(spark, spec), f"{spec.model}: record")
-        for appended, problems in mended:
-            recorded += appended
-            left.update(problems)
+        for one in run(spark, for_spec(mend, spec), planned_shares(spark, spec), f"{spec.model}: record"):
+            total.add(one, DAMAGED_SHOWN_MAX)
     if definition.oplog or definition.keeps_manifest:
-        damaged = rebuild(spark, spec).damaged
-        left.update({spec.collection().documents.key(entity_id): reason for entity_id, reason in damaged})
-    return recorded, left
+        report = rebuild(spark, spec)
+        keys = {spec.collection().documents.key(entity_id): reason for entity_id, reason in report.damaged}
+        total.add(Mended(0, keys, report.damages), 2 * DAMAGED_SHOWN_MAX)
+    return total
 
 
-def _ranges(spark: SparkSession, spec: JobSpec) -> DataFrame:
-    ranges = [(one.start, one.end) for one in planned_ranges(spark, spec)]
-    return spark.createDataFrame(spark.sparkContext.parallelize(ranges, len(ranges)), "start string, end string")
+def _shares(spark: SparkSession, spec: JobSpec) -> DataFrame:
+    """One task for each share. If the deltas are large, they are divided first: otherwise every task reads them all."""
+    shares = planned_shares(spark, spec)
+    numbers = slots(len(shares))
+    rows = [share_row(number, slot, one) for (number, slot), one in zip(enumerate(numbers), shares, strict=True)]
+    planned = spark.createDataFrame(spark.sparkContext.parallelize(rows, len(rows)), SHARE_DDL)
+    deltas = _large_deltas(Table(spec.collection()))
+    if not deltas:
+        return planned
+    names = spark.createDataFrame(spark.sparkContext.parallelize(deltas, len(deltas)), "kind string, file string")
+    starts = [one.within.start for one in shares]
+    slices = names.mapInArrow(partial(slice_deltas, spec, starts, numbers), SHARE_DDL)
+    together = planned.unionByName(slices).repartition(len(numbers), "slot")
+    return together.sortWithinPartitions("number", "file")  # the share has no file, and comes first
+
+
+def _large_deltas(table: Table) -> list[tuple[str, str]]:
+    """The deltas of both tables if they are large."""
+    roots = {
+        MANIFEST: table.manifest.root() if table.is_kept else None,
+        HEADS: table.heads.root() if table.collection.definition.oplog else None,
+    }
+    if sum(0 if root is None else root.delta_size for root in roots.values()) <= DELTA_BYTES_MAX:
+        return []
+    return [(kind, piece.file) for kind, root in roots.items() if root is not None for piece in root.deltas]
 
 
 def _count(checked: DataFrame, report: JobReport) -> tuple[str, int, int]:
     """The newest time and the sum of seqs of the source, and the number of damaged entities."""
-    counted = checked.filter(col("tag").isin(COUNTED, REJECTED)).groupBy("tag", "kind")
+    counted = checked.filter(col("tag") == COUNTED).groupBy("kind")
     rows = counted.agg(total("n").alias("n"), total("m").alias("m"), newest("detail").alias("updated")).collect()
-    by_kind = {(row["tag"], row["kind"]): row for row in rows}
-    plain, revision = by_kind[COUNTED, ""], by_kind[COUNTED, "revision"]
+    by_kind = {row["kind"]: row for row in rows}
+    plain, revision = by_kind[""], by_kind["revision"]
     report.documents, report.entries = plain["n"], plain["m"]
-    report.rejected = checked.filter(col("tag") == REJECTED).count()
     return plain["updated"], revision["n"], revision["m"]
 
 
 def _claims(spark: SparkSession, spec: JobSpec, checked: DataFrame, documents: int) -> list[DataFrame]:
-    if not unique_indexes(spec.collection().definition):
+    unique = len(unique_indexes(spec.collection().definition))
+    if not unique:
         return []
     rows = checked.filter(col("tag") == CLAIM)
     wanted = rows.select(
-        col("n").cast("int").alias("slice"),
+        col("n").alias("name"),
         col("kind").alias("id"),
         col("key").alias("field"),
         col("detail").alias("value"),
     )
-    return [compared_claims(spark, spec, wanted, audited, tasks_for(documents, SLICES))]
+    return [compared_claims(spark, spec, wanted, audited, documents * unique)]
 
 
 # Tables
@@ -213,13 +244,13 @@ def _parts(
 # Reports
 
 
-def _write(spark: SparkSession, spec: JobSpec, found: DataFrame, out: str) -> None:
+def _write(spec: JobSpec, found: DataFrame, out: str) -> None:
     """One file per task, named by its number: a repeated task rewrites the same file. Files of an earlier, larger
     report are removed."""
-    rows = found.select(lit(spec.model).alias("model"), "kind", "key", "detail").coalesce(parallelism(spark))
+    rows = found.select(lit(spec.model).alias("model"), "kind", "key", "detail")
     write = partial(_write_part, out, spec.endpoint_url, spec.model)
     written = {row["file"] for row in rows.mapInArrow(write, "file string").collect()}
-    store, ours = open_store(out, endpoint_url=spec.endpoint_url), re.compile(rf"{_PARTS}{spec.model}-\d+\.parquet")
+    store, ours = store_at(out, spec.endpoint_url), re.compile(rf"{_PARTS}{spec.model}-\d+\.parquet")
     for listed in list(store.list(f"{_PARTS}{spec.model}-")):
         if listed.key not in written and ours.fullmatch(listed.key):
             store.delete(listed.key)
@@ -234,5 +265,5 @@ def _write_part(
     body = io.BytesIO()
     pq.write_table(table, body, row_group_size=BATCH_ROWS)
     file = f"{_PARTS}{model}-{number:05d}.parquet"
-    open_store(out, endpoint_url=endpoint_url).put(file, body.getvalue())
+    store_at(out, endpoint_url).put(file, body.getvalue())
     yield from batches_of([(file,)], pa.schema([("file", pa.string())]))

@@ -2,14 +2,16 @@
 checks.
 
 The rows of a range are compared with the files that hold it. Checks of the table as a whole (its time, its indexes,
-claims) are left to the caller, which sees all ranges."""
+claims) are left to the caller, which sees all ranges. A process takes its range in portions: it holds the rows of one
+portion, a partition of the manifest, and what the deltas have of its range (`StoredTables`)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar, cast
+from typing import Generic, TypeVar, cast
 
 from worm.codec.strict_json import JsonValue, dumps
 from worm.collections.collection import Collection
@@ -38,16 +40,18 @@ class RangeReport:
     damaged: frozenset[str] = frozenset()
 
 
-def verify_range(collection: Collection, within: IdRange) -> RangeReport:
-    """Verify one range. It only reads."""
+def verify_range(collection: Collection, within: IdRange, stored: StoredTables | None = None) -> RangeReport:
+    """Verify one range. It only reads. `stored`: what the tables have of a larger range."""
     found = RangeReport(VerifyReport(collection.name))
-    table = Table(collection)
+    stored = stored or StoredTables(collection, within)
+    stored.prepare(within)
+    table = stored.table
     expected = _recorded(collection, within, found) if collection.definition.oplog else _read(collection, within, found)
     found.rows = expected.manifest.entities
     if table.is_kept:
-        _verify_rows(table, within, expected.manifest, found.report)
+        _verify_rows(stored, within, expected.manifest, found.report)
     if collection.definition.oplog:
-        _verify_heads(table, within, expected.heads, found.report)
+        _verify_heads(stored, within, expected.heads, found.report)
     if collection.definition.soft_delete:
         for kind, key, detail in _trash_findings(collection, within):
             found.report.differ(kind, key, detail)
@@ -79,11 +83,15 @@ def _read(collection: Collection, within: IdRange, found: RangeReport) -> _Expec
     return _Expected(manifest, Heads(collection.name))
 
 
-def _verify_rows(table: Table, within: IdRange, expected: Manifest, report: VerifyReport) -> None:
+def _verify_rows(tables: StoredTables, within: IdRange, expected: Manifest, report: VerifyReport) -> None:
+    table = tables.table
     try:
-        stored = stored_within(table.manifest, within)
+        stored = tables.manifest.part(within)
     except Corrupt as damage:
-        report.differ("manifest-damaged", damage.key or table.manifest.key, damage.message)
+        key = damage.key or table.manifest.key
+        if key not in tables.damaged:  # several portions are in one partition
+            tables.damaged.add(key)
+            report.differ("manifest-damaged", key, damage.message)
         return
     if stored is None:
         return  # reported once, by the caller that sees all ranges
@@ -96,9 +104,10 @@ def _verify_rows(table: Table, within: IdRange, expected: Manifest, report: Veri
         report.differ("manifest-differs", table.manifest.key, _shown("row", wrong))
 
 
-def _verify_heads(table: Table, within: IdRange, expected: Heads, report: VerifyReport) -> None:
+def _verify_heads(tables: StoredTables, within: IdRange, expected: Heads, report: VerifyReport) -> None:
+    table = tables.table
     try:
-        stored = stored_within(table.heads, within) or Heads(table.collection.name)
+        stored = tables.heads.part(within) or Heads(table.collection.name)
     except Corrupt:
         stored = Heads(table.collection.name)  # only hints: all of them differ then
     wrong = wrong_heads(stored, expected)
@@ -106,18 +115,68 @@ def _verify_heads(table: Table, within: IdRange, expected: Heads, report: Verify
         report.differ("heads-differ", table.heads.key, _shown("head", wrong))
 
 
-def stored_within(tree: Tree[T], within: IdRange) -> T | None:
-    """The table's content in a range; None if there is no table. Reads the files that overlap it."""
-    root = tree.root()
-    if root is None:
-        return None
-    if root.whole is not None:
-        whole = root.whole
-    else:
-        files = [piece.file for piece in overlapping(tree.partitions(root), within)]
-        whole = tree.layout.joined(tree.pieces.get(files)).merged(
-            tree.pieces.get([delta.file for delta in root.deltas])
-        )
+class StoredTables:
+    """What manifest and heads have of one range, read portion by portion. `slices`: what some deltas, by the names of
+    their files, have of the range; the others are read."""
+
+    def __init__(self, collection: Collection, within: IdRange, slices: Mapping[str, bytes] | None = None) -> None:
+        self.table = Table(collection)
+        self.manifest = StoredRange(self.table.manifest, within, slices or {})
+        self.heads = StoredRange(self.table.heads, within, slices or {})
+        self.damaged: set[str] = set()
+        """The files whose damage was reported."""
+
+    def prepare(self, portion: IdRange) -> None:
+        """Read the files of a portion before the source is read: parsing takes the most memory. They are immutable; if
+        the root changes until they are needed, others are read then."""
+        for one in (self.manifest, self.heads):
+            with suppress(Corrupt):  # reported when the part is needed
+                one.part(portion)
+
+
+class StoredRange(Generic[T]):
+    """One of them. Deltas are read once, one at a time, and only their share of the range is kept; a partition is kept
+    as long as portions are in it."""
+
+    def __init__(self, tree: Tree[T], within: IdRange, slices: Mapping[str, bytes]) -> None:
+        self._tree = tree
+        self._within = within
+        self._slices = slices
+        self._delta: tuple[tuple[str, ...], T] | None = None
+
+    def part(self, portion: IdRange) -> T | None:
+        """The table's content in a portion; None if there is no table."""
+        tree = self._tree
+        root = tree.root()
+        if root is None:
+            return None
+        if root.whole is not None:
+            return _part(root.whole, portion)
+        delta = self._deltas(tuple(piece.file for piece in root.deltas))
+        files = [piece.file for piece in overlapping(tree.partitions(root), portion)]
+        tree.pieces.keep(set(files))
+        base = tree.layout.joined([_part(one, portion) for one in tree.pieces.get(files)])
+        return base.merged([_part(delta, portion)])
+
+    def _deltas(self, files: tuple[str, ...]) -> T:
+        if self._delta is None or self._delta[0] != files:
+            tree = self._tree
+            whole = tree.layout.joined(())
+            for file in files:
+                whole = whole.merged([self._slice(file)])
+                tree.pieces.keep(set())
+            self._delta = files, whole
+        return self._delta[1]
+
+    def _slice(self, file: str) -> T:
+        tree = self._tree
+        if file in self._slices:
+            return tree.layout.decode(self._slices[file], tree.pieces.key(file))
+        (delta,) = tree.pieces.get([file])
+        return _part(delta, self._within)
+
+
+def _part(whole: T, within: IdRange) -> T:
     return whole.part([one for one in whole.ids() if one in within])
 
 

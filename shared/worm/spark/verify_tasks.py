@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 
 import pyarrow as pa
 
+from worm.collections.collection import Collection
+from worm.collections.entries import Heads
 from worm.collections.id_ranges import IdRange
 from worm.collections.reconcile import failure_of
 from worm.errors import Corrupt
@@ -15,9 +19,13 @@ from worm.spark.cluster import JobSpec
 from worm.spark.frames import Values, batches_of, rows_of
 from worm.spark.rebuild_claims import wanted_rows
 from worm.spark.rebuild_index import POSTINGS
-from worm.spark.verify_range import verify_range
+from worm.spark.shares import Share
+from worm.spark.verify_range import RangeReport, StoredTables, verify_range
 from worm.tables.index import IndexEntries, entry_keys
+from worm.tables.manifest import Manifest
+from worm.tables.root import cut
 from worm.tables.table import Table
+from worm.tables.tree import Tree
 from worm.tables.verify import explain_index
 
 CHECKED = pa.schema(
@@ -31,19 +39,69 @@ CHECKED = pa.schema(
     ]
 )
 CHECKED_DDL = "tag string, kind string, key string, detail string, n bigint, m bigint"
+SHARES = pa.schema(
+    [
+        ("number", pa.int32()),
+        ("slot", pa.int32()),
+        ("starts", pa.list_(pa.string())),
+        ("end", pa.string()),
+        ("file", pa.string()),
+        ("body", pa.binary()),
+    ]
+)
+SHARE_DDL = "number int, slot int, starts array<string>, end string, file string, body binary"
+"""A share: the starts of its portions, and its end. Or a slice: what the delta `file` has of the share."""
 FOUND = pa.schema([("kind", pa.string()), ("key", pa.string()), ("detail", pa.string())])
 FOUND_DDL = "kind string, key string, detail string"
+LEFT_MAX = 100
+MANIFEST, HEADS = "manifest", "heads"
 DIFFERENCE, REJECTED, COUNTED, CLAIM = "difference", "rejected", "counted", "claim"
 
 
 def check(spec: JobSpec, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows of (start, end) → what was found, what was counted, and the unique values that documents have."""
-    return batches_of((row for start, end in rows_of(batches) for row in _checked(spec, IdRange(start, end))), CHECKED)
+    """Rows of shares, each followed by its slices → what was found, what was counted, and the unique values that
+    documents have."""
+
+    def found() -> Iterator[Values]:
+        for _, ((_, _, starts, end, *_), *others) in groupby(rows_of(batches), key=lambda row: int(row[0])):
+            portions = tuple(IdRange(start, stop) for start, stop in zip(starts, [*starts[1:], end], strict=True))
+            yield from _checked(spec, Share(portions), {file: body for *_, file, body in others})
+
+    return batches_of(found(), CHECKED)
 
 
-def _checked(spec: JobSpec, within: IdRange) -> Iterator[Values]:
-    collection = spec.collection()
-    found = verify_range(collection, within)
+def share_row(number: int, slot: int, share: Share) -> Values:
+    return number, slot, [one.start for one in share.portions], share.within.end, None, None
+
+
+def slice_deltas(
+    spec: JobSpec, starts: Sequence[str], slots: Sequence[int], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Names of deltas → what they have of each share. A damaged one has nothing: the tasks read it, and report it."""
+    table = Table(spec.collection())
+
+    def found() -> Iterator[Values]:
+        for kind, file in rows_of(batches):
+            tree: Tree[Manifest] | Tree[Heads] = table.heads if kind == HEADS else table.manifest
+            try:
+                (delta,) = tree.pieces.get([file])
+            except Corrupt:
+                continue
+            tree.pieces.keep(set())
+            for number, ids in enumerate(cut(delta.ids(), starts)):
+                yield number, slots[number], None, None, file, delta.part(ids).encode()
+
+    return batches_of(found(), SHARES)
+
+
+def _checked(spec: JobSpec, share: Share, slices: Mapping[str, bytes] | None = None) -> Iterator[Values]:
+    """One portion after the other."""
+    stored = StoredTables(spec.collection(), share.within, slices)
+    for portion in share.portions:
+        yield from _rows(spec.collection(), verify_range(spec.collection(), portion, stored))
+
+
+def _rows(collection: Collection, found: RangeReport) -> Iterator[Values]:
     for one in found.report.differences:
         yield DIFFERENCE, one.kind, one.key, one.detail, 0, 0
     for key, reason in sorted(found.report.rejected.items()):
@@ -83,7 +141,7 @@ def compare_parts(
         for (field, number), rows in groupby(rows_of(batches), key=lambda row: (row[0], row[3])):
             files = indexes[field]
             gathered = IndexEntries(files.definition)
-            for _, key, entity_id, _ in rows:
+            for _, key, entity_id, *_ in rows:
                 if entity_id is not None:
                     gathered.put(key, entity_id)
             wanted = gathered.index(spec.model, "", 0)
@@ -99,23 +157,48 @@ def compare_parts(
     return batches_of(found(), FOUND)
 
 
-def mend(spec: JobSpec, within: IdRange) -> tuple[int, list[tuple[str, str]]]:
-    """Record changes that no event reported, and write missing time marks. Returns the number of entries written, and
-    the keys of entities that could not be repaired, with the reason. Nothing is recorded into a gap."""
-    collection = spec.collection()
-    left = list[tuple[str, str]]()
-    versions = dict(collection.latest_versions(within=within))
-    recorded = collection.recorded_seqs(within)
-    appended = 0
-    for one in sorted({*versions, *recorded}):
+@dataclass
+class Mended:
+    """The result of `mend`: how many entries it wrote, and the keys of entities that it could not repair, with the
+    reason. `left` has the first of them, `left_count` their number."""
+
+    appended: int = 0
+    left: dict[str, str] = dataclasses.field(default_factory=dict)
+    left_count: int = 0
+
+    def leave(self, key: str, reason: str) -> None:
+        self.left_count += 1
+        if len(self.left) < LEFT_MAX:
+            self.left[key] = reason
+
+    def add(self, other: Mended, most: int) -> None:
+        self.appended += other.appended
+        self.left_count += other.left_count
+        for key, reason in other.left.items():
+            if key in self.left:
+                self.left_count -= 1
+            if len(self.left) < most:
+                self.left[key] = reason
+
+
+def mend(spec: JobSpec, share: Share) -> Mended:
+    """Record changes that no event reported, and write missing time marks. Nothing is recorded into a gap."""
+    mended = Mended()
+    for portion in share.portions:
+        _mend(spec.collection(), portion, mended)
+    return mended
+
+
+def _mend(collection: Collection, within: IdRange, mended: Mended) -> None:
+    ids = {entity_id for entity_id, _ in collection.latest_versions(within=within)}
+    for one in sorted({*ids, *collection.recorded_seqs(within)}):
         outcome = collection.reconcile(one, None, None)
-        appended += outcome.appended
+        mended.appended += outcome.appended
         if outcome.error is not None:
             damage = outcome.damage
             key = collection.documents.key(one) if damage is None else damage.key or collection.oplog.key(one, 1)
-            left.append((key, str(outcome.error)))
+            mended.leave(key, str(outcome.error))
     for unmarked in collection.unmarked(within):
         failure = failure_of(partial(collection.mark, *unmarked))
         if failure is not None:
-            left.append((collection.oplog.key(*unmarked), f"no time mark: {failure}"))
-    return appended, left
+            mended.leave(collection.oplog.key(*unmarked), f"no time mark: {failure}")

@@ -1,0 +1,83 @@
+"""How a job divides a collection among its tasks: the one plan of rebuild, verify, `verify --fix` and compact_oplog.
+
+A *share* is what one task works on: a range of ids, divided into portions (`collections/portions.py`) that it takes one
+after the other, so that its memory does not depend on the range. Tasks count the ids in listings, in rounds: each lists
+a bounded part of its range, and what is left is divided further for the next round. The table's ids divide the ranges,
+too: it may have rows of millions of documents that are gone. It is not enough alone: somebody may have imported
+millions of documents between two ids that it knows. Only jobs that mostly list trust it (`planned_ranges`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from worm.collections import portions
+from worm.collections.id_ranges import IDS_PER_RANGE_MAX, IdRange, known_ids, ranges_between, thinned
+from worm.collections.portions import ListedPortions, counted, is_behind
+from worm.spark.cluster import JobSpec, parallelism
+from worm.spark.plan import grouped, tasks_for
+from worm.spark.rebuild_tasks import for_spec, run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+INLINE_IDS = 5_000
+"""The driver counts this many by itself, before it starts tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Neighboring portions."""
+
+    portions: tuple[IdRange, ...]
+
+    @property
+    def within(self) -> IdRange:
+        return IdRange(self.portions[0].start, self.portions[-1].end)
+
+
+def planned_shares(spark: SparkSession, spec: JobSpec) -> list[Share]:
+    """Shares of about `IDS_PER_RANGE_MAX` ids at most, in portions of about `PORTION_IDS`. Counting them takes one LIST
+    for a thousand keys, which is 1 % of the requests of a job that reads what it lists."""
+    collection, size = spec.collection(), portions.PORTION_IDS
+    if collection.definition.is_singleton:
+        return [Share((IdRange(),))]
+    known, found = known_ids(collection), _counted(spark, spec)
+    starts = {one.start for one in found}.union(thinned(known.starts, -(-known.count // size))) if known.count else ()
+    every = ranges_between(sorted(starts)[1:]) if starts else found
+    return [Share(tuple(group)) for group in _grouped(every, max(known.count, len(found) * size), spark)]
+
+
+def planned_ranges(spark: SparkSession, spec: JobSpec) -> list[IdRange]:
+    """Ranges of shares, for tasks that list their range and read little of it. If a table knows the ids, and its ends
+    are not far behind, it gives the plan. So a range may have more ids than planned."""
+    collection = spec.collection()
+    known = known_ids(collection)
+    is_fine = 0 < known.count <= 2 * IDS_PER_RANGE_MAX * len(known.starts)  # partitions may have 100,000
+    if collection.definition.is_singleton or not is_fine or is_behind(collection, known):
+        return [share.within for share in planned_shares(spark, spec)]
+    ranges = ranges_between(thinned(known.starts, max(2, -(-known.count // portions.STEP)))[1:])
+    return [Share(tuple(group)).within for group in _grouped(ranges, known.count, spark)]
+
+
+def _grouped(ranges: Sequence[IdRange], count: int, spark: SparkSession) -> list[list[IdRange]]:
+    """Neighbors together, for ranges of about this many ids."""
+    return grouped(ranges, tasks_for(count, parallelism(spark)))
+
+
+def _counted(spark: SparkSession, spec: JobSpec) -> list[IdRange]:
+    collection = spec.collection()
+    first = counted(collection, IdRange(), INLINE_IDS)
+    listed = list(first.portions)
+    rest = [Share(tuple(group)).within for group in grouped(first.rest, parallelism(spark))] if first.rest else []
+    while rest:
+        found = run(spark, for_spec(count_range, spec), rest, f"{spec.model}: count")
+        listed += [one for each in found for one in each.portions]
+        rest = [one for each in found for one in each.rest]
+    return sorted(listed, key=lambda one: one.start)
+
+
+def count_range(spec: JobSpec, within: IdRange) -> ListedPortions:
+    return counted(spec.collection(), within)

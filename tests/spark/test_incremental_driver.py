@@ -1,0 +1,231 @@
+"""The driver of an incremental rebuild, without Spark: its tasks are calls, one after the other."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar, cast
+
+import pytest
+
+from tests.harness import DataPath, schema_of
+from tests.spark.collection_room import spec_of
+from tests.tables.test_incremental_rows import IDS, History
+from worm.collections.id_ranges import IdRange
+from worm.collections.layout import SCHEMA_KEY
+from worm.errors import Unavailable
+from worm.schema import load_schema
+from worm.spark.incremental_job import _compare, _slice
+from worm.spark.rebuild_job import RebuildReport, _in_rounds, _Rebuild
+from worm.spark.shares import Share
+from worm.store.base import RequestCounter
+from worm.tables.root import LEVEL_MAX
+from worm.tables.tree import DELTAS_MAX
+
+T = TypeVar("T")
+R = TypeVar("R")
+COUNT = 120
+SEEDS, ACTS, RATE = 8, 4, 0.1
+ACCIDENTS = {"overwrite", "delete_entry", "add_entry", "forget_version"}
+RANGES = [IdRange("", "c030"), IdRange("c030", "c060"), IdRange("c060", "c090"), IdRange("c090")]
+STATUS = {"byStatus": {"field": "status"}}
+OPLOG = pytest.mark.parametrize("oplog", [True, False], ids=["oplog", "plain"])
+
+
+@pytest.fixture(autouse=True)
+def _tasks_are_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(spark: object, work: Callable[[T], R], items: Sequence[T], about: str) -> list[R]:
+        return [work(one) for one in items]
+
+    monkeypatch.setattr("worm.spark.incremental_job.run", run)
+    monkeypatch.setattr("worm.spark.rebuild_job.run", run)
+    monkeypatch.setattr("worm.spark.rebuild_job.planned_ranges", lambda spark, spec: RANGES)
+    monkeypatch.setattr("worm.spark.rebuild_job.planned_shares", lambda spark, spec: [Share((one,)) for one in RANGES])
+    monkeypatch.setattr("worm.spark.rebuild_job.parallelism", lambda spark: 4)
+
+
+def path_of(*, oplog: bool = True, threshold: int = 20, indexes: dict[str, Any] | None = None) -> DataPath:
+    manifest = {"enabled": True, "partitionThreshold": threshold}
+    path = DataPath(schema_of(oplog=oplog, softDelete=False, indexes=indexes or {}, manifest=manifest))
+    for number in range(COUNT):
+        path.put(f"c{number:03d}", {"name": "Acme", "status": f"s{number % 3}"})
+    path.sweep()
+    return path
+
+
+def rebuilt(path: DataPath) -> RebuildReport:
+    return _Rebuild(cast(Any, None), spec_of(path)).run_incrementally(None)
+
+
+def change(path: DataPath, *numbers: int) -> None:
+    for number in numbers:
+        path.put(f"c{number:03d}", {"name": "Bolt"})
+    path.run_capture()
+
+
+@OPLOG
+def test_what_differs_may_be_too_much_for_one_delta(oplog: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """8 MiB are 20,000 changes: 0.2 % of ten million documents."""
+    monkeypatch.setattr("worm.spark.incremental_job.DELTA_BYTES", 1)
+    path = path_of(oplog=oplog)
+    change(path, 1, 31, 61, 91)
+    assert rebuilt(path).changed == len(RANGES)
+    root = path.table.manifest.root()
+    assert root is not None
+    assert len(root.deltas) == len(RANGES)
+    assert path.verify().is_clean
+
+
+@OPLOG
+def test_a_range_with_too_many_new_entities_is_rebuilt_in_full(oplog: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an import between two ids that the table knows, one task would hold all names of it."""
+    path = path_of(oplog=oplog)
+    monkeypatch.setattr("worm.spark.plan.IDS_OF_A_TASK_MAX", COUNT // len(RANGES))
+    assert rebuilt(path).taken == COUNT
+    for number in range(20):
+        path.put(f"c010-{number}", {"name": "Acme"})
+    path.run_capture()
+    assert rebuilt(path).taken is None
+    assert path.verify().is_clean
+
+
+def test_large_deltas_do_not_keep_small_ones_from_being_merged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every reader reads every delta: with each fold, there would be one more until the next rebuild."""
+    monkeypatch.setattr("worm.spark.incremental_job.DELTA_BYTES", 1)
+    monkeypatch.setattr("worm.spark.incremental_job.PARTITION_BYTES", 1)
+    path = path_of()
+    change(path, 1, 31, 61, 91)
+    rebuilt(path)
+    root = path.table.manifest.root()
+    assert root is not None
+    assert {one.level for one in root.deltas} == {LEVEL_MAX}
+    monkeypatch.setattr("worm.tables.tree.PARTITION_BYTES", 2 * DELTAS_MAX * max(one.size for one in root.deltas))
+    monkeypatch.setattr("worm.tables.tree.BASE_SHARE", 0)
+    for number in range(2 * DELTAS_MAX):
+        path.put(f"c{number:03d}", {"name": "Cord"})
+        path.settle()
+    root = path.table.manifest.root()
+    assert root is not None
+    assert [one.level for one in root.deltas if one.level < LEVEL_MAX] == [1, 1]
+    assert path.verify().is_clean
+
+
+def test_a_damaged_delta_makes_the_table_unsound_also_if_deltas_are_divided() -> None:
+    """The job would fail each time, and the sweep leaves a damaged table of that size to the job."""
+    path = path_of()
+    change(path, 1)
+    rebuilt(path)
+    root, spec = path.table.manifest.root(), spec_of(path)
+    assert root is not None
+    (delta,) = root.deltas
+    path.store.put(path.table.manifest.pieces.key(delta.file), b"{}")
+    (found,) = _slice(spec, [one.start for one in RANGES], ("manifest", delta.file))
+    assert _compare(spec, False, True, (RANGES[found[0]], ()), [found[1]]).is_unsound
+
+
+@OPLOG
+def test_index_and_sentinel_of_a_table_in_one_file_are_restored(oplog: bool) -> None:
+    path = path_of(oplog=oplog, threshold=10_000, indexes=STATUS)
+    names = path.collection.resolver
+    lost = [names.index_key("Customer", "status"), names.collection_sentinel_key("Customer")]
+    before = {key: path.store.get(key) for key in lost}
+    for key in lost:
+        path.store.delete(key)
+    assert rebuilt(path).changed == 0
+    for key, was in before.items():
+        found = path.store.get(key)
+        assert was is not None
+        assert found is not None
+        assert found.body == was.body
+    more = STATUS | {"byName": {"field": "name"}}
+    path.store.put(SCHEMA_KEY, load_schema({**path.schema, "models": _with(path, indexes=more)}).to_json())
+    rebuilt(path)
+    assert path.verify().is_clean
+
+
+def _with(path: DataPath, **more: object) -> dict[str, object]:
+    models = cast("dict[str, dict[str, object]]", path.schema["models"])
+    return {"Customer": models["Customer"] | more}
+
+
+# Beside others
+
+
+class _Between(RequestCounter):
+    """Does something between two requests, now and then."""
+
+    def __init__(self, chance: random.Random, acts: Sequence[Callable[[], object]]) -> None:
+        super().__init__()
+        self._chance = chance
+        self._acts = acts
+        self._busy = threading.Lock()
+        self.left = 0
+
+    def add(self, kind: str, *, read: int = 0, written: int = 0) -> None:
+        super().add(kind, read=read, written=written)
+        if self.left and self._busy.acquire(blocking=False):
+            try:
+                if self._chance.random() < RATE:
+                    self.left -= 1
+                    self._chance.choice(self._acts)()
+            finally:
+                self._busy.release()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("writes", ["deltas", "base"])
+@pytest.mark.parametrize("threshold", [2, 10_000], ids=["spread", "whole"])
+@OPLOG
+def test_uploads_folds_and_merges_between_any_two_requests_lose_nothing(
+    oplog: bool, threshold: int, writes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worm.spark.plan.BASE_SHARE", 0 if writes == "deltas" else 4)
+    monkeypatch.setattr("worm.spark.plan.FOLDED_BYTES_MAX", 1 << 28 if writes == "deltas" else 0)
+    changed = 0
+    for seed in range(SEEDS):
+        history = History(seed, oplog=oplog, threshold=threshold, indexes={})
+        history.acts = [one for one in history.acts if one.__name__ not in ACCIDENTS]
+        path, chance = history.path, history.chance
+        history.run(30)
+        starts = sorted(chance.sample(IDS, 2))
+        ranges = [IdRange("", starts[0]), IdRange(starts[0], starts[1]), IdRange(starts[1])]
+        monkeypatch.setattr("worm.spark.rebuild_job.planned_ranges", lambda spark, spec, found=ranges: found)
+        for _ in range(6):
+            history.upload()
+        if oplog:
+            path.run_capture()
+        history.lose()  # the tables never hear of it
+        meanwhile: list[Callable[[], object]] = [history.remove, partial(_settled, history)]
+        meanwhile += [partial(_settled, history), partial(_merged, path)]
+        path.store.requests = between = _Between(chance, meanwhile)
+        between.left, spec = ACTS, spec_of(path)
+        with suppress(Unavailable):  # others folded all the time
+            changed += _in_rounds(spec, partial(rebuilt, path)).changed
+        between.left = 0
+        path.run_capture()
+        history.fold_all()
+        found, full = _content(path), path.fork()
+        full.table.rebuild()
+        assert found == _content(full), seed
+    assert changed, "otherwise nothing is tested"
+
+
+def _settled(history: History) -> None:
+    for _ in range(3):
+        history.upload()
+    history.path.run_capture()
+    history.fold_all()
+
+
+def _merged(path: DataPath) -> None:
+    path.table.tidy(force=True)
+    path.table.heads.tidy(force=True)
+
+
+def _content(path: DataPath) -> tuple[object, ...]:
+    manifest, heads = path.table.manifest.read(), path.table.heads.read()
+    assert manifest is not None
+    return manifest.entities, manifest.seqs, manifest.etags, heads and heads.heads
