@@ -116,6 +116,17 @@ def test_one_frame_for_two_queries_is_right_without_the_option(spark: SparkSessi
         spark.conf.unset(PUSHDOWN)
 
 
+@pytest.mark.skipif(not hasattr(DataSourceReader, "pushFilters"), reason="Spark 4.0 pushes no filters")
+def test_spark_still_gives_a_query_the_filters_of_another_one(spark: SparkSession, room: SourceRoom) -> None:
+    """Why the option is off by default. When this fails, Spark may be fixed: read decision 0049."""
+    spark.conf.set(PUSHDOWN, "true")
+    try:
+        frame = room.frame(spark, pushdown="true")
+        assert (frame.where("count = 6").count(), frame.count()) == (1, 1)
+    finally:
+        spark.conf.unset(PUSHDOWN)
+
+
 @pytest.mark.skipif(not hasattr(DataSourceReader, "pushFilters"), reason="Spark 4.0 has no filters to translate")
 def test_filters_are_pushed_only_where_ours_keeps_every_row_of_theirs() -> None:
     from pyspark.sql import datasource as spark_filters

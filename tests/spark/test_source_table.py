@@ -8,7 +8,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from arro3.core import Array
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
@@ -23,6 +25,7 @@ from tests.spark.source_room import (
     random_document,
     random_id,
 )
+from tests.tables.test_parquet import COLUMNS, OF, PARTITION, SMALL, columns_of
 from worm.clock import iso_seconds
 from worm.codec.strict_json import JsonObject, dumps
 from worm.collections.entries import Change, Head, Row, encode_changes
@@ -30,10 +33,12 @@ from worm.errors import Corrupt, Invalid
 from worm.spark.source import table
 from worm.spark.source.reader import IdPartition, TablePartition
 from worm.spark.source.schema import CORRUPT, schema_of
-from worm.spark.source.table import table_schema
+from worm.spark.source.table import NeededColumns, table_schema
 from worm.tables.build import RecordedNews
 from worm.tables.layout import Edit, EditStream, new_base
 from worm.tables.manifest import Manifest
+from worm.tables.parquet import encode_parquet
+from worm.tables.parquet_part import ParquetPart, WholeFile
 from worm.tables.root import Counted, Root
 from worm.tables.tree import ManifestTree
 
@@ -268,6 +273,48 @@ def test_changed_rows_are_counted_once_and_deleted_ones_not_at_all(room: SourceR
 
 
 # When the documents are read
+
+
+@pytest.mark.parametrize(
+    ("names", "filter", "decoded"),
+    [
+        (["id", "name"], {}, {"id", "name", "_rest"}),
+        (["id", "count"], {"name": "n1"}, {"id", "count", "name", "_rest"}),
+        (["id", "tags"], {}, {"id", "_exact_tags", "_rest"}),
+    ],
+)
+def test_tasks_decode_only_the_columns_that_they_need(
+    names: list[str], filter: JsonObject, decoded: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = SourceRoom(memory_url(), manifest={"enabled": True, "partitionThreshold": 10})
+    for number in range(30):
+        room.things.save(
+            room.things.create({"name": f"n{number % 3}", "count": number, "tags": ["a"]}, id=f"i{number}")
+        )
+    room.things.build_manifest()
+    seen: set[str] = set()
+    column = NeededColumns.column
+
+    def noted(self: NeededColumns, name: str) -> Array:
+        seen.add(name)
+        return column(self, name)
+
+    monkeypatch.setattr(NeededColumns, "column", noted)
+    schema = StructType([one for one in table_schema(room.spec.collection().definition).fields if one.name in names])
+    rows = room.rows(schema=schema, read_from="table", filter=dumps(filter).decode())
+    assert by_id(rows) == by_id(room.rows(schema=schema, filter=dumps(filter).decode()))
+    assert seen == decoded
+
+
+def test_a_column_decoded_alone_is_that_of_the_whole_file() -> None:
+    made = ((PARTITION, COLUMNS), (Manifest("M"), COLUMNS), (SMALL, [*COLUMNS, *columns_of(s="timestamp", d="double")]))
+    for part, columns in made:
+        body = encode_parquet(part, columns, OF)
+        alone, whole = NeededColumns(body), WholeFile(body)
+        assert (sorted(alone.names), alone.count, alone.about) == (sorted(whole.names), whole.count, whole.about)
+        assert ParquetPart(body, "key", OF, columns, NeededColumns).manifest("M").encode() == part.encode()
+        for name in whole.names if whole.count else ():
+            assert pa.array(alone.column(name)).equals(pa.array(whole.column(name)))
 
 
 def test_auto_reads_documents_unless_the_table_must_have_the_same() -> None:

@@ -1,4 +1,4 @@
-"""What one task reads: the documents, the history or the trash of one range of ids, in chunks.
+"""What one task reads: the documents, the history, the changes or the trash of one range of ids, in chunks.
 
 Documents are read as in queries: if a raw upload broke a document, its last valid state counts, if one is recorded;
 `reason` then says what is wrong. This library writes history and trash, so damage there stops the read.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import TypeVar
 
 from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads_document
@@ -133,47 +134,128 @@ def _last_valid(collection: Collection, entity_id: str) -> Document | None:
     return None if tail is None else collection.oplog.state_at(entity_id, tail.seq)
 
 
-# History
+# History and changes
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Entries of one entity, from `first` to `last`."""
+
+    id: str
+    first: int
+    last: int
+
+    def __len__(self) -> int:
+        return self.last - self.first + 1
+
+
+def changes_of(collection: Collection, spans: Iterable[Span], *, with_documents: bool) -> Iterator[list[Found]]:
+    """One row per entry, with the document before and after it if somebody needs them."""
+    rows = (
+        row
+        for some in _together(spans)
+        for span, before, entries in _read(collection, some, with_documents)
+        for row in _changes(collection, span.id, before, entries, with_documents)
+    )
+    yield from chunked(rows, CHUNK)
+
+
+def _together(spans: Iterable[Span]) -> Iterator[list[Span]]:
+    """Spans with up to `CHUNK` entries in all, or a longer one alone."""
+    some: list[Span] = []
+    for span in spans:
+        if some and sum(map(len, some)) + len(span) > CHUNK:
+            yield some
+            some = []
+        some.append(span)
+    if some:
+        yield some
+
+
+def _read(
+    collection: Collection, spans: Sequence[Span], with_documents: bool
+) -> Iterator[tuple[Span, Document | None, Iterable[OplogEntry]]]:
+    """Each with the document before it."""
+
+    def before(span: Span) -> Document | None:
+        is_needed = with_documents and span.first > 1
+        return collection.oplog.state_at(span.id, span.first - 1) if is_needed else None
+
+    earlier = in_parallel(before, spans, AT_ONCE)
+    yield from zip(spans, earlier, _entries(collection, spans), strict=True)
+
+
+def _changes(
+    collection: Collection,
+    entity_id: str,
+    before: Document | None,
+    entries: Iterable[OplogEntry],
+    with_documents: bool,
+) -> Iterator[Found]:
+    for entry in entries:
+        after = entry.applied_to(before, collection.oplog.key(entity_id, entry.seq)) if with_documents else None
+        seen = after if after is not None else entry.snapshot or before
+        shown = {} if seen is None else as_row(collection, entity_id, seen)
+        extra: JsonObject = {**_about(entry), "before": before, "after": after}
+        yield Found(entity_id, shown, extra)
+        before = after
+
+
+def _about(entry: OplogEntry) -> JsonObject:
+    """The columns that history and changes share."""
+    return {
+        "seq": entry.seq,
+        "op": entry.op,
+        "ts": entry.ts,
+        "actor": entry.actor,
+        "diff": None if entry.diff is None else _json(dict(entry.diff)),
+        "metadata": _json(dict(entry.metadata)) if entry.metadata else None,
+    }
 
 
 def _histories(collection: Collection, within: IdRange) -> Iterator[tuple[str, Iterable[OplogEntry]]]:
     """The entries of each entity. Short histories are read many at a time; a long one, or one that is partly archived,
     is read alone."""
-    waiting: dict[str, int] = {}
+    waiting: list[Span] = []
     for entity_id, seqs in sorted(collection.recorded_seqs(within).items()):
+        span = Span(entity_id, 1, seqs.last)
         if len(seqs) > CHUNK or seqs.last != len(seqs):
-            yield entity_id, _whole(collection, entity_id, seqs.last)
+            yield entity_id, _whole(collection, span)
             continue
-        if sum(waiting.values()) + len(seqs) > CHUNK:
-            yield from _short(collection, waiting)
-            waiting = {}
-        waiting[entity_id] = len(seqs)
-    yield from _short(collection, waiting)
+        if sum(map(len, waiting)) + len(span) > CHUNK:
+            yield from zip((one.id for one in waiting), _entries(collection, waiting), strict=True)
+            waiting = []
+        waiting.append(span)
+    yield from zip((one.id for one in waiting), _entries(collection, waiting), strict=True)
 
 
-def _short(collection: Collection, lengths: dict[str, int]) -> Iterator[tuple[str, Iterable[OplogEntry]]]:
+def _entries(collection: Collection, spans: Sequence[Span]) -> Iterator[Iterable[OplogEntry]]:
+    """The entries of each span, read together; a long span is read as it is used."""
+    if len(spans) == 1 and len(spans[0]) > CHUNK:
+        yield _whole(collection, spans[0])
+        return
     oplog = collection.oplog
-    names = [(entity_id, seq) for entity_id, length in lengths.items() for seq in range(1, length + 1)]
-    answers = collection.store.get_many([Read(oplog.key(*name)) for name in names])
-    found: dict[str, list[OplogEntry]] = {entity_id: [] for entity_id in lengths}
-    for (entity_id, _), answer in zip(names, answers, strict=True):
-        if isinstance(answer, Exception):
-            raise answer
-        if answer is not None:
-            found[entity_id].append(OplogEntry.from_bytes(answer.body, answer.key))
-    for entity_id, entries in found.items():
-        is_whole = [entry.seq for entry in entries] == list(range(1, lengths[entity_id] + 1))
-        yield entity_id, entries if is_whole else _whole(collection, entity_id, lengths[entity_id])
+    names = [(span.id, seq) for span in spans for seq in range(span.first, span.last + 1)]
+    answers = iter(collection.store.get_many([Read(oplog.key(*name)) for name in names]))
+    for span in spans:
+        entries = list[OplogEntry]()
+        for answer in islice(answers, len(span)):
+            if isinstance(answer, Exception):
+                raise answer
+            if answer is not None:
+                entries.append(OplogEntry.from_bytes(answer.body, answer.key))
+        is_whole = [entry.seq for entry in entries] == list(range(span.first, span.last + 1))
+        yield entries if is_whole else _whole(collection, span)
 
 
-def _whole(collection: Collection, entity_id: str, last: int) -> Iterator[OplogEntry]:
-    """All entries up to a listed one. `Corrupt` if one of them is gone: otherwise those after it would be left out."""
-    seq = 0
-    for entry in collection.oplog.entries(entity_id, last=last):
+def _whole(collection: Collection, span: Span) -> Iterator[OplogEntry]:
+    """All entries of a span. `Corrupt` if one of them is gone: otherwise those after it would be left out."""
+    seq = span.first - 1
+    for entry in collection.oplog.entries(span.id, first=span.first, last=span.last):
         seq = entry.seq
         yield entry
-    if seq < last:
-        raise _gap(collection, entity_id, seq + 1)
+    if seq < span.last:
+        raise _gap(collection, span.id, seq + 1)
 
 
 def _gap(collection: Collection, entity_id: str, seq: int) -> Corrupt:
@@ -195,14 +277,9 @@ def _replayed(collection: Collection, entity_id: str, entries: Iterator[OplogEnt
         after = entry.applied_to(before, collection.oplog.key(entity_id, entry.seq))
         seen = after if after is not None else entry.snapshot or before
         extra: JsonObject = {
-            "seq": entry.seq,
-            "op": entry.op,
-            "ts": entry.ts,
+            **_about(entry),
             "until": None if following is None else following.ts,
-            "actor": entry.actor,
             "document": after,
-            "diff": None if entry.diff is None else _json(dict(entry.diff)),
-            "metadata": _json(dict(entry.metadata)) if entry.metadata else None,
         }
         yield Found(entity_id, None if seen is None else as_row(collection, entity_id, seen), extra)
         before, entry = after, following

@@ -7,7 +7,8 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal, TypeVar, cast, get_args
 
@@ -17,19 +18,25 @@ from worm.errors import Invalid
 from worm.query.filters import Filter
 from worm.session import Maintenance
 
-Kind = Literal["documents", "history", "trash"]
+Kind = Literal["documents", "history", "trash", "changes"]
 Mode = Literal["PERMISSIVE", "DROPMALFORMED", "FAILFAST"]
 From = Literal["auto", "table", "documents"]
 
 TARGET = ("url", "path", "endpoint_url", "model")
-READING = (*TARGET, "filter", "at", "history", "trash", "partitions", "mode", "pushdown", "from")
+CHANGES = (*TARGET, "changes", "filter", "mode")
+READING = (*CHANGES, "at", "history", "trash", "since", "until", "partitions", "pushdown", "from")
+STREAM_ONLY = ("startingoffset", "maxchangespertrigger")
+STREAMING = (*CHANGES, "startingOffset", "maxChangesPerTrigger")
 WRITING = (*TARGET, "actor", "maintenance", "replace", "batch")
+SINKING = (*WRITING, "existing", "checkpointLocation", "queryName")
 PARTITIONS = 16
 BATCH = 500
+EARLIEST, LATEST = "earliest", "latest"
 
 T = TypeVar("T", bound=str)
 _MODES: tuple[Mode, ...] = get_args(Mode)
 _FROM: tuple[From, ...] = get_args(From)
+_EXISTING = ("update", "refuse")
 _SEQ = re.compile(r"[1-9][0-9]{0,18}")
 
 
@@ -71,10 +78,17 @@ class ReadOptions:
     mode: Mode = "PERMISSIVE"
     pushdown: bool = False
     read_from: From = "auto"
+    since: str = ""
+    until: str | None = None
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ReadOptions:
         _refuse_unknown(options, READING)
+        if _flag(options, "changes"):
+            return cls._of_changes(options)
+        for name in ("since", "until"):
+            if options.get(name):
+                raise Invalid("only changes have it", path=name, hint='add .option("changes", "true"), or use at')
         target, at = Target.of(options), options.get("at")
         is_history, is_trash = _flag(options, "history"), _flag(options, "trash")
         if is_trash and (is_history or at):
@@ -93,6 +107,45 @@ class ReadOptions:
             read_from,
         )
 
+    @classmethod
+    def _of_changes(cls, options: Mapping[str, str]) -> ReadOptions:
+        for name in ("at", "history", "trash", "from", "partitions", "pushdown"):
+            if options.get(name, "false").lower() != "false":
+                raise Invalid("changes cannot be combined with it", path=name, hint="use since and until")
+        since, until = options.get("since"), options.get("until")
+        return cls(
+            Target.of(options),
+            "changes",
+            filter=_filter(options.get("filter")),
+            mode=_one_of(_MODES, "mode", (options.get("mode") or _MODES[0]).upper()),
+            since="" if not since else _second(since, "since"),
+            until=None if not until else _second(until, "until"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """What a stream reads. `starting` is `EARLIEST`, `LATEST` or a time. `most`: changes in one batch."""
+
+    read: ReadOptions
+    starting: str = EARLIEST
+    most: int | None = None
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> StreamOptions:
+        _refuse_unknown(options, STREAMING)
+        if not _flag(options, "changes"):
+            hint = 'add .option("changes", "true"): Spark asks for the columns before it says that this is a stream'
+            raise Invalid("a stream has the changes of a model", path="changes", hint=hint)
+        starting, most = options.get("startingOffset") or EARLIEST, options.get("maxChangesPerTrigger")
+        if starting.lower() in (EARLIEST, LATEST):
+            starting = starting.lower()
+        else:
+            starting = _second(starting, "startingOffset", f"{EARLIEST}, {LATEST}, or ")
+        shared = {name: value for name in CHANGES if (value := options.get(name)) is not None}
+        limit = None if most is None else _count(options, "maxChangesPerTrigger", 1, 1_000_000_000)
+        return cls(ReadOptions.of(shared), starting, limit)
+
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
@@ -106,8 +159,8 @@ class WriteOptions:
     batch: int = BATCH
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> WriteOptions:
-        _refuse_unknown(options, WRITING)
+    def of(cls, options: Mapping[str, str], known: tuple[str, ...] = WRITING) -> WriteOptions:
+        _refuse_unknown(options, known)
         maintenance = options.get("maintenance") or os.environ.get("WORM_MAINTENANCE") or "inline"
         if maintenance not in ("inline", "events"):
             raise Invalid(f"must be inline or events, not {maintenance!r}", path="maintenance")
@@ -118,6 +171,20 @@ class WriteOptions:
             _flag(options, "replace"),
             _count(options, "batch", BATCH),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """How a stream is written. `overwrite`: documents that exist are changed, not refused. Spark adds options of its
+    own."""
+
+    write: WriteOptions
+    overwrite: bool = True
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> SinkOptions:
+        existing = _one_of(_EXISTING, "existing", (options.get("existing") or _EXISTING[0]).lower())
+        return cls(WriteOptions.of(options, SINKING), existing == "update")
 
 
 def reachable(url: str) -> str:
@@ -131,9 +198,14 @@ def reachable(url: str) -> str:
 
 
 def _refuse_unknown(options: Mapping[str, str], known: tuple[str, ...]) -> None:
-    unknown = sorted(name for name in options if name.lower() not in known)
+    lowered = {one.lower() for one in known}
+    unknown = sorted(name for name in options if name.lower() not in lowered)
     if unknown:
-        raise Invalid(f"unknown option {unknown[0]!r}", hint=f"the options are: {', '.join(known)}")
+        # Spark asks for columns before it says that this is a stream, and passes names in small letters.
+        every = {one.lower(): one for one in (*known, *(STREAMING if known == READING else ()))}
+        close = get_close_matches(unknown[0].lower(), every, 1)
+        hint = f"did you mean {every[close[0]]}?" if close else f"the options are: {', '.join(every.values())}"
+        raise Invalid(f"unknown option {unknown[0]!r}", hint=hint)
 
 
 def _flag(options: Mapping[str, str], name: str) -> bool:
@@ -147,11 +219,24 @@ def _at(text: str) -> At:
     if _SEQ.fullmatch(text):
         return At(seq=int(text))
     try:
-        moment = datetime.fromisoformat(text)
-        return At(time=iso_seconds(moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)))
+        return At(time=iso_seconds(_moment(text)))
     except (ValueError, OverflowError) as mistake:
         hint = "use a seq such as 3, or a time such as 2026-02-24T12:00:00Z"
         raise Invalid(f"{text!r} is neither a seq nor a time", path="at", hint=hint) from mistake
+
+
+def _moment(text: str) -> datetime:
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def _second(text: str, name: str, others: str = "") -> str:
+    """The first whole second that is not before the time: entries have whole seconds."""
+    try:
+        return iso_seconds(_moment(text) + timedelta(microseconds=999_999))
+    except (ValueError, OverflowError) as mistake:
+        hint = f"use {others}a time such as 2026-02-24T12:00:00Z"
+        raise Invalid(f"{text!r} is not a time", path=name, hint=hint) from mistake
 
 
 def _filter(text: str | None) -> bytes | None:
@@ -163,12 +248,12 @@ def _filter(text: str | None) -> bytes | None:
     return Filter.compile(value).source
 
 
-def _count(options: Mapping[str, str], name: str, default: int) -> int:
+def _count(options: Mapping[str, str], name: str, default: int, most: int = 100_000) -> int:
     text = options.get(name)
     if text is None:
         return default
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 100_000:
-        raise Invalid(f"must be a whole number from 1 to 100000, not {text!r}", path=name)
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= most:
+        raise Invalid(f"must be a whole number from 1 to {most}, not {text!r}", path=name)
     return int(text)
 
 

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -19,7 +19,7 @@ from worm.clock import backoff, iso_millis, iso_seconds
 from worm.codec.strict_json import JsonObject, JsonValue
 from worm.collections.claims import Holders
 from worm.collections.entries import Document, Heads, OplogEntry
-from worm.errors import CommitStateUnknown, Conflict, Corrupt, Denied, Invalid, Unavailable, WormError
+from worm.errors import CommitStateUnknown, Conflict, Corrupt, Denied, Invalid, Unavailable, UniqueViolation, WormError
 from worm.schema import FieldDef
 from worm.schema.definition import TIME_FIELDS
 from worm.sdk.access import Result, Seen, Touched
@@ -28,6 +28,7 @@ from worm.sdk.document import About, DocumentDict
 from worm.sdk.model import Model
 from worm.sdk.writing import DocumentDraft
 from worm.spark.source.values import Fields, is_same_object, merged, without_nulls
+from worm.store.parallel import in_parallel
 
 ROUNDS_MAX = 12
 SKEW = timedelta(minutes=15)
@@ -64,10 +65,9 @@ class JobModel(Model):
         return isinstance(found.error, Invalid) and self._is_id(found.id)
 
     def save_over(
-        self, documents: Sequence[DocumentDict], broken: Collection[str], actor: str | None
+        self, documents: Sequence[DocumentDict], broken: Collection[str], about: About
     ) -> list[Result[DocumentDict]]:
         """`save_many`; the stored objects with these ids were found `broken`, and are replaced if they still are."""
-        about: About = {"actor": actor}
 
         def draft(document: DocumentDict) -> DocumentDraft:
             entity_id = self._id_of(document)
@@ -81,6 +81,12 @@ class JobModel(Model):
 
         return self._many(documents, Verb(lambda one, _: draft(one), alone), about)
 
+    def delete_found(self, found: Mapping[str, DocumentDict | None], about: About) -> list[Result[DocumentDict]]:
+        """Delete the versions that were read; None: a broken document, which is deleted as it is now."""
+        ids = list(found)
+        versions = {one: None if document is None else document.version for one, document in found.items()}
+        return self._bulk(ids, ids, lambda one: self._delete(one, about, versions[one]))
+
     def _broken_version(self, entity_id: str) -> Seen:
         found = self._session.store.get(self._collection.documents.key(entity_id))
         if self.logged is not None:
@@ -92,20 +98,24 @@ class JobModel(Model):
                 return self._seen(entity_id, found, None)
         raise self._conflict(entity_id, "", found)
 
-    def record(self, documents: Sequence[DocumentDict]) -> None:
-        """Bring history and table of these documents up to date, if they are behind (inline maintenance)."""
+    def record(self, documents: Sequence[DocumentDict], gone: Sequence[str] = ()) -> None:
+        """Bring history and table of these documents up to date, and of `gone` ones, if they are behind (inline
+        maintenance)."""
         etags = {origin.id: origin.at.etag for one in documents if (origin := one.provenance) is not None}
-        behind = list(etags)
+        behind = [*etags, *gone]
         if self._collection.definition.oplog and behind:
             with self._tables:
                 heads = self.table.heads.among(behind) or Heads(self.name)
-            behind = [one for one in behind if (head := heads.get(one)) is None or head.etag != etags[one]]
+            behind = [
+                *(one for one in etags if (head := heads.get(one)) is None or head.etag != etags[one]),
+                *(one for one in gone if (head := heads.get(one)) is not None and head.live),
+            ]
         self._maintain([Touched(one) for one in behind])
 
     def entries_since(self, entity_id: str, moment: str) -> list[OplogEntry]:
         """The newest entries, from the newest back to `moment`."""
         tail = self._collection.oplog.tail(entity_id) if self._collection.definition.oplog else None
-        if tail is None:
+        if tail is None or tail.ts < moment:
             return []
         found: list[OplogEntry] = []
         for entry in self._collection.oplog.newest_first(entity_id, tail.seq):
@@ -126,14 +136,17 @@ class Saved:
 @dataclass
 class Saver:
     """Saves in bulk. `overwrite`: existing documents are changed; otherwise different content is refused. `is_rerun`:
-    an earlier attempt of the same task may have saved some."""
+    an earlier attempt of the same task may have saved some. `about` goes into the history with every change. With a
+    note in it, the first attempt counts as a rerun, too: it may be late, after another one and after later batches.
+    `check` raises if there is nothing more to save."""
 
     model: JobModel
     start: datetime
     overwrite: bool = False
     replace: bool = False
-    actor: str | None = None
+    about: About = field(default_factory=About)
     is_rerun: bool = False
+    check: Callable[[], object] = lambda: None
     saved: Saved = field(default_factory=Saved)
 
     def __post_init__(self) -> None:
@@ -141,10 +154,18 @@ class Saver:
         self._since = iso_seconds(self.start - SKEW)
         self._defaults = self.model.defaults
         self.fields = self.model.fields
+        self._ours: dict[str, OplogEntry | None] = {}
 
-    def save(self, documents: Sequence[tuple[str, JsonObject]]) -> None:
-        """Save documents by id, as in the rows of the frame (including nulls). Each id comes once."""
+    @property
+    def _may_repeat(self) -> bool:
+        return self.is_rerun or bool(self.about.get("metadata"))
+
+    def save(self, documents: Sequence[tuple[str, JsonObject | None]]) -> None:
+        """Save documents by id, as in the rows of the frame (including nulls), or delete them (None). Each id comes
+        once."""
         pending = dict(documents)
+        if pending:
+            self.check()
         for round_ in range(ROUNDS_MAX):
             pending = self._round(pending)
             if not pending:
@@ -154,25 +175,81 @@ class Saver:
             f"{self.model.name} {', '.join(sorted(pending)[:10])}: changed by others in each of {ROUNDS_MAX} attempts"
         )
 
-    def _round(self, pending: dict[str, JsonObject]) -> dict[str, JsonObject]:
-        """Returns those that lost to another write and must be checked again."""
+    def _round(self, pending: dict[str, JsonObject | None]) -> dict[str, JsonObject | None]:
+        """Returns those that must be checked again: they lost to another write, or need a unique value that another
+        document of this round may have given up."""
         writes: dict[str, tuple[str, DocumentDict]] = {}
+        deletions: dict[str, DocumentDict | None] = {}
         there: list[DocumentDict] = []
+        gone: list[str] = []
         found = self.model.find_many(list(pending))
+        repeated = [result.id for result in found if self._may_be_done(result, pending[result.id])]
+        self._ours = dict(zip(repeated, in_parallel(self._newest_of_ours, repeated), strict=True))
         for result in found:
-            self._decide(result, pending[result.id], writes, there)
-        self.model.record(there)
+            given = pending[result.id]
+            if given is None:
+                self._decide_deletion(result, deletions, gone)
+            else:
+                self._decide(result, given, writes, there)
+        self.model.record(there, gone)
         broken = {result.id for result in found if self.model.is_broken(result)}
-        results = self.model.save_over([document for _, document in writes.values()], broken, self.actor)
-        lost: dict[str, JsonObject] = {}
-        for entity_id, result in zip(writes, results, strict=True):
+        results = self.model.save_over([document for _, document in writes.values()], broken, self.about)
+        results += self.model.delete_found(deletions, self.about)
+        verbs = [*(verb for verb, _ in writes.values()), *("deleted" for _ in deletions)]
+        taken, again = dict[str, UniqueViolation](), set[str]()
+        changed = {one for one, verb in zip((*writes, *deletions), verbs, strict=True) if verb != "created"}
+        for entity_id, verb, result in zip((*writes, *deletions), verbs, results, strict=True):
             if isinstance(result.error, Conflict):
-                lost[entity_id] = pending[entity_id]
+                again.add(entity_id)
+            elif isinstance(result.error, UniqueViolation):
+                taken[entity_id] = result.error
             elif result.error is None:
-                self.saved.counts[writes[entity_id][0]] += 1
+                self.saved.counts[verb] += 1
             else:
                 self._refuse(entity_id, result.error)
-        return lost
+        free = changed - taken.keys() | again
+        while more := {one for one, error in taken.items() if error.holder in free} - free:
+            free |= more
+            again |= more
+        for entity_id in taken.keys() - again:
+            self._refuse(entity_id, taken[entity_id])
+        return {one: given for one, given in pending.items() if one in again}
+
+    def _decide_deletion(
+        self, found: Result[DocumentDict], deletions: dict[str, DocumentDict | None], gone: list[str]
+    ) -> None:
+        is_broken = self.model.is_broken(found)
+        if found.error is not None and not is_broken:
+            self._refuse(found.id, found.error)
+        elif found.document is None and not is_broken:
+            self.saved.counts["unchanged"] += 1
+            if self.is_rerun:  # an earlier attempt may have died before it recorded the deletion
+                gone.append(found.id)
+        elif self._was_deleted(found.id):
+            self.saved.counts["unchanged"] += 1
+        else:
+            deletions[found.id] = found.document
+
+    def _may_be_done(self, found: Result[DocumentDict], given: JsonObject | None) -> bool:
+        """Whether the history must say if an attempt did this before, since the stored document does not."""
+        if found.document is None:
+            is_broken = self.model.is_broken(found)
+            return self._may_repeat and (is_broken if given is None else found.error is None)
+        if given is None:
+            return self._may_repeat
+        return self.overwrite and not self._is_there(found.document, given)
+
+    def _was_deleted(self, entity_id: str) -> bool:
+        """Whether the last thing that an earlier attempt did was to delete it, and somebody has created it again."""
+        entry = self._ours.get(entity_id)
+        return entry is not None and entry.op == "delete"
+
+    def _newest_of_ours(self, entity_id: str) -> OplogEntry | None:
+        """The newest entry of an attempt of this job: one with its note, or with its time if it has no note."""
+        note, entries = self.about.get("metadata"), self.model.entries_since(entity_id, self._since)
+        if not note:
+            return next((one for one in entries if _written_at(one) == self.model.stamp), None)
+        return next((one for one in entries if note.items() <= one.metadata.items()), None)
 
     def _decide(
         self,
@@ -185,7 +262,7 @@ class Saver:
         if found.error is not None and not is_broken:
             self._refuse(found.id, found.error)
         elif found.document is None and not is_broken:
-            if self.is_rerun and self._was_applied(found.id, given):
+            if self._was_applied(found.id, given):
                 self.saved.counts["unchanged"] += 1  # created, and deleted since then
             else:
                 writes[found.id] = "created", self._new(found.id, given)
@@ -217,12 +294,11 @@ class Saver:
         return is_same_object(compared, wanted, self.fields, exact=exact)
 
     def _was_applied(self, entity_id: str, given: JsonObject) -> bool:
-        """Whether an earlier attempt of this job wrote it, and somebody has changed it since then."""
-        for entry in self.model.entries_since(entity_id, self._since):
-            if _written_at(entry) == self.model.stamp:
-                state = self.model.get_at(entity_id, seq=entry.seq)
-                return state is not None and self._is_there(state, given)
-        return False
+        """Whether the last thing that an earlier attempt of this job wrote is this, and somebody has changed it since
+        then."""
+        entry = self._ours.get(entity_id)
+        state = None if entry is None else self.model.get_at(entity_id, seq=entry.seq)
+        return state is not None and self._is_there(state, given)
 
     def _new(self, entity_id: str, given: JsonObject) -> DocumentDict:
         return DocumentDict({**self._defaults, **without_nulls(given, self.fields), "id": entity_id})

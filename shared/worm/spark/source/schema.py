@@ -1,4 +1,4 @@
-"""Spark schemas of a model: of its documents, its history and its trash.
+"""Spark schemas of a model: of its documents, its history, its changes and its trash.
 
 | field | Spark |
 |---|---|
@@ -36,6 +36,7 @@ from worm.spark.source.options import Kind
 CORRUPT = "_corrupt"
 """The column that says what is wrong with a row; in the result only if the reader's own schema names it."""
 DOCUMENT = "document"
+BEFORE, AFTER = "before", "after"
 
 _SCALARS: dict[str, DataType] = {
     "string": StringType(),
@@ -51,6 +52,8 @@ def schema_of(definition: ModelDef, kind: Kind) -> StructType:
     """The schema of `load()`, unless the reader gives its own."""
     if kind == "documents":
         return documents_schema(definition)
+    if kind == "changes":
+        return changes_schema(definition)
     inner = StructField(DOCUMENT, _document_struct(definition))
     return _history_schema(inner) if kind == "history" else _trash_schema(inner)
 
@@ -102,6 +105,24 @@ def _history_schema(document: StructField) -> StructType:
             StructField("until", TimestampType()),
             StructField("actor", StringType()),
             document,
+            StructField("diff", StringType()),
+            StructField("metadata", StringType()),
+        ]
+    )
+
+
+def changes_schema(definition: ModelDef) -> StructType:
+    """`before` and `after` are the document before and after the change, null if there was none."""
+    document = _document_struct(definition)
+    return StructType(
+        [
+            StructField("id", StringType()),
+            StructField("seq", LongType()),
+            StructField("op", StringType()),
+            StructField("ts", TimestampType()),
+            StructField("actor", StringType()),
+            StructField(BEFORE, document),
+            StructField(AFTER, document),
             StructField("diff", StringType()),
             StructField("metadata", StringType()),
         ]

@@ -21,12 +21,14 @@ from datetime import datetime, timedelta
 from functools import cached_property
 
 import pyarrow as pa
+from arro3.core import Array
+from pyarrow.parquet import ParquetFile
 from pyspark.sql.types import BooleanType, DataType, DoubleType, LongType, StringType, StructType, TimestampType
 
 from worm.clock import CROCKFORD, moment_of
 from worm.collections.collection import Collection
 from worm.collections.entries import decode_changes, is_cut
-from worm.collections.id_ranges import IdRange
+from worm.collections.id_ranges import IDS_PER_RANGE_MAX, IdRange
 from worm.errors import Corrupt, Invalid, WormError
 from worm.query.needs import is_covered
 from worm.query.planner import REBUILD
@@ -142,6 +144,7 @@ def _spread(tree: ManifestTree, root: Root[Manifest], tasks: int) -> list[Share]
         for piece, within, ids in zip(pieces, ranges, cut(delta.ids(), starts), strict=True)
     ]
     deltas = () if is_small else root.deltas
+    tasks = max(tasks, -(-root.count // IDS_PER_RANGE_MAX))
     return [Share(tuple(some), deltas) for some in chunked(slices, -(-len(slices) // tasks))]
 
 
@@ -213,6 +216,22 @@ def read_share(reading: Reading, share: Share) -> Iterator[pa.RecordBatch]:
             yield from made
 
 
+class NeededColumns:
+    """Decodes a column of a Parquet file when it is first needed (arro3 decodes all). The whole file was read and its
+    checksum compared before."""
+
+    def __init__(self, body: bytes) -> None:
+        self._file = ParquetFile(pa.BufferReader(body))
+        schema = self._file.schema_arrow
+        self.names = schema.names
+        self.count = self._file.metadata.num_rows
+        self.about = (schema.metadata or {}).get(b"worm", b"{}")
+
+    def column(self, name: str) -> Array:
+        found = self._file.read(columns=[name], use_threads=False)  # more than one, if another name begins with `name.`
+        return Array.from_arrow(found.column(name).combine_chunks())
+
+
 class _TableRows:
     """Makes batches of the rows of a table. `deltas`: files with newer rows."""
 
@@ -233,7 +252,9 @@ class _TableRows:
             yield self._rows.batches.made(one.piece.count, {})
             return
         root: Root[Manifest] = Root(self._collection.name, one.piece.count, one.piece.size, 0, "", (one.piece,))
-        (base,) = PartFiles(ManifestTree(self._collection)).load(root)
+        tree = ManifestTree(self._collection)
+        tree.parquet.decode = NeededColumns
+        (base,) = PartFiles(tree).load(root)
         changed = {one for one, seq in newer.seqs.items() if seq > base.seqs.get(one, 0)} if newer.seqs else set()
         yield from self.of_part(base, changed)
         if changed:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from worm.codec.strict_json import JsonObject
 from worm.errors import Conflict, Invalid
 from worm.model import Worm
 from worm.schema.fields import SINGLETON_ID, id_text
+from worm.sdk.document import About
 from worm.sdk.shapes import Dicts
 from worm.spark.cluster import JobSpec
 from worm.spark.source.options import WriteOptions
@@ -33,24 +34,44 @@ if TYPE_CHECKING:
 
 SHOWN_MAX = 20
 REFUSED_MAX = 1000
+VERBS = ("created", "updated", "deleted", "unchanged", "refused")
+DELETED = "_deleted"
+"""The column of a stream that says whether the document is to be deleted."""
 LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Writing:
-    """The settings of all tasks of a write. `start` is one moment for all of them and their attempts."""
+    """The settings of all tasks of a write. `start` is one moment for all of them and their attempts. `note` goes into
+    the history. `is_rerun`: the job ran before. `deletes`: the column `_deleted` says which documents to delete."""
 
     spec: JobSpec
     options: WriteOptions
     overwrite: bool
     start: datetime
+    note: JsonObject = field(default_factory=dict)
+    is_rerun: bool = False
+    deletes: bool = False
+
+    def session(self) -> Worm:
+        return _session(self.spec, self.options)
 
     def saver(self) -> Saver:
-        session, name = _session(self.spec, self.options), self.spec.model
+        session, name = self.session(), self.spec.model
         model = JobModel(session, name, Dicts(session.schema.model(name)))
         task = TaskContext.get()
-        is_rerun = task is not None and task.attemptNumber() > 0
-        return Saver(model, self.start, self.overwrite, self.options.replace, self.options.actor, is_rerun)
+        is_rerun = self.is_rerun or (task is not None and task.attemptNumber() > 0)
+        about: About = {"actor": self.options.actor, "metadata": self.note or None}
+        return Saver(model, self.start, self.overwrite, self.options.replace, about, is_rerun)
+
+    def check(self, schema: StructType) -> None:
+        """`Invalid` if a frame with this schema cannot be written."""
+        definition = self.spec.collection().definition
+        if not definition.is_singleton and "id" not in schema.fieldNames():
+            raise Invalid("the frame has no column id", hint=_ID_HINT)
+        if definition.mode == "readonly" or (definition.mode == "append" and self.overwrite):
+            what = "read-only" if definition.mode == "readonly" else "append-only"
+            raise Invalid(f"{definition.name} is {what}")
 
 
 @dataclass
@@ -66,34 +87,35 @@ class WormWriter(DataSourceArrowWriter):
 
     def __init__(self, writing: Writing, schema: StructType) -> None:
         self.writing = writing
-        definition = writing.spec.collection().definition
-        if not definition.is_singleton and "id" not in schema.fieldNames():
-            raise Invalid("the frame has no column id", hint=_ID_HINT)
-        if definition.mode == "readonly" or (definition.mode == "append" and writing.overwrite):
-            what = "read-only" if definition.mode == "readonly" else "append-only"
-            raise Invalid(f"{definition.name} is {what}")
+        writing.check(schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return write_rows(self.writing, rows_of(iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Report what was done, or raise with what failed."""
-        written = [one for one in messages if isinstance(one, Written)]
-        counts: Counter[str] = Counter()
-        refused: dict[str, str] = {}
-        for one in written:
-            counts.update(one.counts)
-            refused.update(one.refused)
-        told = ", ".join(f"{counts[name]} {name}" for name in ("created", "updated", "unchanged", "refused"))
-        LOG.info("%s: %s", self.writing.spec.model, told)
-        if refused:
-            shown = "; ".join(f"{one}: {refused[one]}" for one in sorted(refused)[:SHOWN_MAX])
-            more = " …" if counts["refused"] > SHOWN_MAX else ""
-            raise Conflict(f"{self.writing.spec.model}: {told}. {shown}{more}", hint=_REFUSED_HINT)
+        report(self.writing.spec.model, messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Nothing to roll back: saved documents already have a history."""
         LOG.warning("%s: the write was aborted; the documents saved so far remain", self.writing.spec.model)
+
+
+def report(model: str, messages: Sequence[WriterCommitMessage | None], hint: str | None = None) -> None:
+    """Log what the tasks did; `Conflict` if they refused documents."""
+    counts: Counter[str] = Counter()
+    refused: dict[str, str] = {}
+    for one in messages:
+        if isinstance(one, Written):
+            counts.update(one.counts)
+            refused.update(one.refused)
+    verbs = [name for name in VERBS if name != "deleted" or counts[name]]
+    told = ", ".join(f"{counts[name]} {name}" for name in verbs)
+    LOG.info("%s: %s", model, told)
+    if refused:
+        shown = "; ".join(f"{one}: {refused[one]}" for one in sorted(refused)[:SHOWN_MAX])
+        more = " …" if counts["refused"] > SHOWN_MAX else ""
+        raise Conflict(f"{model}: {told}. {shown}{more}", hint=hint or _REFUSED_HINT)
 
 
 _ID_HINT = "derive it from a key of your own; if ids are random, store the frame first: a retried task makes new ones"
@@ -107,9 +129,11 @@ def rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[Mapping[str, object]]
         yield from batch.to_pylist(maps_as_pydicts="strict")
 
 
-def write_rows(writing: Writing, rows: Iterator[Mapping[str, object]]) -> Written:
-    """Save the rows of one task."""
-    saver, bulk = writing.saver(), _Bulk(writing)
+def write_rows(
+    writing: Writing, rows: Iterator[Mapping[str, object]], check: Callable[[], object] = lambda: None
+) -> Written:
+    """Save the rows of one task. `check` is called before some are saved, and raises if they must not be."""
+    saver, bulk = replace(writing.saver(), check=check), _Bulk(writing)
     for row in rows:
         problem = bulk.add(row, saver)
         if problem is not None:
@@ -126,8 +150,9 @@ class _Bulk:
     """Documents that wait to be saved together."""
 
     def __init__(self, writing: Writing) -> None:
+        self._writing = writing
         self._definition = writing.spec.collection().definition
-        self._waiting: dict[str, JsonObject] = {}
+        self._waiting: dict[str, JsonObject | None] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -143,10 +168,10 @@ class _Bulk:
             return named, str(mistake)
         if named in self._waiting:
             saver.save(self.taken())
-        self._waiting[named] = document
+        self._waiting[named] = None if self._writing.deletes and document.pop(DELETED, None) is True else document
         return None
 
-    def taken(self) -> list[tuple[str, JsonObject]]:
+    def taken(self) -> list[tuple[str, JsonObject | None]]:
         taken, self._waiting = list(self._waiting.items()), {}
         return taken
 
