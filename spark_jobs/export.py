@@ -10,11 +10,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from worm.errors import WormError
 from worm.spark.cluster import job_parser, job_spec, say, spark_session
-from worm.spark.export_request import FORMATS, FROM, ExportRequest
-from worm.spark.export_writing import write_frame
+from worm.spark.export_request import BROKEN, FORMATS, FROM, MODES, TABLES, ExportRequest
+from worm.spark.export_writing import DELTA, explain, require_package, sized_files, write_frame
+
+if TYPE_CHECKING:
+    from worm.spark.export_lake import Exported
 
 SETTINGS = {
     "spark__sql__session__timeZone": "UTC",
@@ -24,21 +28,39 @@ SETTINGS = {
 
 def export(request: ExportRequest) -> int:
     """Write the requested rows, in the session of this process or in a new one; returns the number of rows."""
-    from worm.spark.export_frames import export_frame
+    return exported(request).rows
 
-    spark = spark_session("worm-export", **SETTINGS)
-    return write_frame(spark, export_frame(spark, request), request)
+
+def exported(request: ExportRequest) -> Exported:
+    """The same, with everything there is to say about it."""
+    from worm.spark.export_frames import export_frame
+    from worm.spark.export_lake import Exported, export_table
+
+    spark = spark_session("worm-export", DELTA if request.format == "delta" else None, **SETTINGS)
+    try:
+        with sized_files(spark, request):
+            if request.format not in TABLES:
+                return Exported(write_frame(export_frame(spark, request), request))
+            require_package(spark, request.format)
+            return export_table(spark, request)
+    except WormError:
+        raise
+    except Exception as error:
+        explain(error, request)
+        raise
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parsed = _parser().parse_args(arguments)
     try:
         request = _request(parsed)
-        rows = export(request)
+        done = exported(request)
     except WormError as error:
         say(f"export: {error}", sys.stderr)
         return error.exit_code
-    say(f"{request.model}: {rows:,} rows to {request.out}")
+    removed = f", at most {done.removed:,} rows removed" if done.removed else ""
+    note = f" ({done.note})" if done.note else ""
+    say(f"{request.model}: {done.rows:,} rows to {request.out}{removed}{note}")
     return 0
 
 
@@ -53,12 +75,16 @@ def _request(parsed: argparse.Namespace) -> ExportRequest:
         select=parsed.select,
         partition_by=parsed.partition_by,
         history=parsed.history,
+        changes=parsed.changes,
         at=parsed.at,
         csv_raw=parsed.csv_raw,
         overwrite=parsed.overwrite,
-        files=parsed.files,
         mode=parsed.mode,
+        files=parsed.files,
+        target_file_mb=parsed.target_file_mb,
+        broken=parsed.broken,
         read_from=parsed.read_from,
+        full=parsed.full,
     )
 
 
@@ -82,19 +108,31 @@ def _parser() -> argparse.ArgumentParser:
         "--select", metavar="FIELDS", help="only these fields, separated by commas; the id is always included"
     )
     parser.add_argument(
-        "--partition-by", metavar="FIELDS", help="one directory per value of these fields, separated by commas"
+        "--partition-by",
+        metavar="FIELDS",
+        help="a partition or directory per value of these fields, separated by commas",
     )
     parser.add_argument(
         "--history", action="store_true", help="one row per state: valid_from, valid_to, op, actor, seq"
     )
+    parser.add_argument(
+        "--changes", action="store_true", help="one row per change: seq, op, ts, actor, before and after"
+    )
     parser.add_argument("--at", metavar="TIME", help="the state at this time")
     parser.add_argument("--csv-raw", action="store_true", help="write CSV without the apostrophe before formulas")
     parser.add_argument(
-        "--overwrite", action="store_true", help="replace the files at --out; without this, --out must not exist"
+        "--mode",
+        metavar="MODE",
+        help=f"if --out exists: {', '.join(MODES)}; without this, it must not exist",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="the same as --mode overwrite")
+    parser.add_argument(
+        "--full", action="store_true", help="merge and append: compare everything, not only what changed since"
     )
     parser.add_argument("--files", type=int, metavar="N", help="write at most N files (per partition)")
+    parser.add_argument("--target-file-mb", type=int, metavar="N", help="write files of about N MB")
     parser.add_argument(
-        "--mode", default="PERMISSIVE", help="how to treat broken documents: PERMISSIVE, DROPMALFORMED, FAILFAST"
+        "--broken", default=BROKEN[0], metavar="CHOICE", help=f"how to treat broken documents: {', '.join(BROKEN)}"
     )
     parser.add_argument(
         "--from", default=FROM[0], choices=FROM, dest="read_from", help="what to read: the table, documents, or either"

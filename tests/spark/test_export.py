@@ -133,8 +133,8 @@ def test_only_columns_that_are_needed_are_read(room: SourceRoom) -> None:
     names = columns_of(definition, ["address.city", "extra"], ["count"])
 
     assert names == ["id", "address.city", "extra", "count"]
-    assert read_schema(definition, names, history=False).fieldNames() == ["id", "address", "extra", "count"]
-    history = read_schema(definition, ["id", "name"], history=True)
+    assert read_schema(definition, names, "documents").fieldNames() == ["id", "address", "extra", "count"]
+    history = read_schema(definition, ["id", "name"], "history")
     assert history.simpleString() == (
         "struct<id:string,seq:bigint,op:string,ts:timestamp,until:timestamp,actor:string,document:struct<name:string>>"
     )

@@ -77,7 +77,7 @@ def test_names_of_directories_have_no_apostrophe(room: SourceRoom, tmp_path: Pat
 
 def test_only_what_is_declared_is_read_as_a_struct(room: SourceRoom) -> None:
     names = ["id", "address.city", "address.zip", "meta", "meta.color", "tags.x"]
-    read = read_schema(room.spec.schema().model("Thing"), names, history=False)
+    read = read_schema(room.spec.schema().model("Thing"), names, "documents")
 
     assert read.fieldNames() == ["id", "address", "address.zip", "meta", "meta.color", "tags.x"]
 

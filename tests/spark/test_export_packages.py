@@ -19,7 +19,7 @@ from tests.spark.source_room import SourceRoom, random_document
 MAVEN = "https://repo1.maven.org/maven2/org/apache/hadoop/hadoop-aws/maven-metadata.xml"
 
 
-def _require_maven() -> None:
+def require_maven() -> None:
     try:
         urllib.request.urlopen(MAVEN, timeout=10).close()
     except OSError as error:
@@ -33,7 +33,7 @@ def test_exports_and_published_tables_are_read_with_packages(moto: str, tmp_path
     python = os.environ.get("WORM_SPARK40_PYTHON")
     if python is None:
         pytest.skip("WORM_SPARK40_PYTHON names no Python with pyspark 4.0")
-    _require_maven()
+    require_maven()
     bucket = new_bucket(moto)
     manifest, rng = {"enabled": True, "partitionThreshold": 5}, random.Random(3)
     lake = {"format": "delta"}
