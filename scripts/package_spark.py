@@ -113,9 +113,12 @@ def _add(archive: tarfile.TarFile, name: str, mode: int, body: bytes) -> None:
 
 
 def code_files() -> dict[str, Path]:
-    """Name in the zip → file: the jobs, and the library without its command line and the embedded AWS."""
+    """Name in the zip → file: the jobs, the library without its command line and the embedded AWS, and the package by
+    which Spark finds its data source."""
     found = {}
-    for package, folder in {"spark_jobs": ROOT / "spark_jobs", "worm": ROOT / "shared" / "worm"}.items():
+    shared = ROOT / "shared"
+    packages = {"pyspark_worm": shared / "pyspark_worm", "spark_jobs": ROOT / "spark_jobs", "worm": shared / "worm"}
+    for package, folder in packages.items():
         for path in folder.rglob("*.py"):
             name = path.relative_to(folder).as_posix()
             if not (package == "worm" and name.startswith(("cli/", "dev/"))):

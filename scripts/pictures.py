@@ -137,7 +137,7 @@ def change_path() -> str:
             drawing.text(x + 14, y + 51 + 19 * line, text, "code" if ".json" in text or "/" in text else "small")
     for (x, y), (after_x, after_y) in pairwise(places):
         drawing.path(_between(x, y, after_x, after_y), arrow=True)
-    drawing.text(LEFT, 396, "Every 15 minutes, the sweep looks for changes that no event reported.", "small")
+    drawing.text(LEFT, 396, "Once a day, the sweep looks for changes that no event reported.", "small")
     return drawing.svg()
 
 

@@ -37,6 +37,7 @@ FUNCTIONS_VARIABLES = {
     "WORM_MAX_DOCUMENT_BYTES": "Workers reject larger documents.",
     "WORM_PREFIX": "The folder that holds everything, from the parameter `KeyPrefix`. Empty: the whole bucket.",
     "WORM_ROLE": "The role in the User-Agent. Access logs show which worker sent a request.",
+    "WORM_SWEEP_EVERY": "`sweep`: hours between two passes, from the parameter `SweepEvery`. Default: 24.",
     "WORM_THREADS": "How many documents one invocation works on at the same time. Default: 16.",
 }
 CLIENT_VARIABLES = {
@@ -70,6 +71,7 @@ METRICS = {
     "Purged": "trashed documents removed",
     "ReadRequests": "GET and HEAD requests to S3",
     "Recorded": "changes recorded; in `apply`: segments",
+    "LeftToSpark": "1 if a table must be built again and is too large for the function; sent only then",
     "Rejected": "messages that can never succeed",
     "StoreRequests": "all requests to S3",
     "Swept": "documents compared with their history",

@@ -15,7 +15,8 @@ from worm.codec.strict_json import JsonValue
 from worm.collections.collection import Collection
 from worm.collections.entries import OplogEntry
 from worm.collections.layout import SCHEMA_KEY
-from worm.maintenance.sweep import Sweep, SweepReport
+from worm.maintenance.sweep import Sweep
+from worm.maintenance.sweep_pass import SweepReport
 from worm.schema import load_schema
 from worm.session import Session, Settings
 from worm.store.base import RequestCounter, Store

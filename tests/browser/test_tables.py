@@ -220,6 +220,7 @@ def test_arrow_keys_go_from_row_to_row(tab: Tab) -> None:
 
 def test_an_export_is_what_the_table_shows(tab: Tab, tmp_path: Path) -> None:
     tab.open("models", "Customer", filter='{"status":"churned"}', columns="name,score")
+    expect(ids(tab)).not_to_have_count(0)
     shown = ids(tab).all_inner_texts()
     tab.page.locator("summary", has_text="Export").click()
     with tab.page.expect_download() as started:

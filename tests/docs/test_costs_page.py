@@ -19,6 +19,7 @@ from worm.deployment.costs import (
     ALARM_METRICS,
     CHANGES,
     METRICS,
+    PASSES_A_MONTH,
     PRICE_NAMES,
     RUNS_A_MONTH,
     Prices,
@@ -28,6 +29,7 @@ from worm.deployment.costs import (
     per_call,
     per_change,
     rebuild,
+    sweep_pass,
 )
 from worm.dev.cfn import load
 from worm.query.planner import USD_PER_1000
@@ -68,8 +70,8 @@ def test_the_cost_of_queries_sweeps_and_rebuilds_is_computed() -> None:
     assert f"{dollars(MILLION * PRICES.s3({'GET': 1}))} for queries" in PAGE.read_text()
     expected = []
     for documents in (10_000, 100_000, 1_000_000, 10_000_000):
-        sweep = PRICES.s3({"VERSIONS": documents / 1000})
-        costs = [RUNS_A_MONTH["sweep"] * sweep, 30 * sweep, rebuild(documents, PRICES)]
+        sweep = sweep_pass(documents, PRICES)
+        costs = [PASSES_A_MONTH * sweep, RUNS_A_MONTH["sweep"] * sweep, rebuild(documents, PRICES)]
         expected.append([f"{documents:,}", *map(dollars, costs)])
     assert rows(r"[\d,]+") == expected
 

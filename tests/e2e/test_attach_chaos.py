@@ -120,7 +120,7 @@ class Uploader(threading.Thread):
 
 
 def _session(room: Room) -> Session:
-    store = S3Store(room.bucket, PREFIX, endpoint_url=room.endpoint_url, tag_derived=True)
+    store = S3Store(room.bucket, PREFIX, endpoint_url=room.endpoint_url)
     return Session(store, Settings(room.bucket, PREFIX, threads=4))
 
 

@@ -29,7 +29,7 @@ def settle(deployment: Deployment) -> None:
     environment.set_faults(FaultPolicy())
     while environment.redrive("capture") + environment.redrive("tables"):
         environment.wait_quiet(PATIENCE_SECONDS)
-    environment.fire("sweep")
+    environment.invoke("sweep", {})
     environment.wait_quiet(PATIENCE_SECONDS)
 
 

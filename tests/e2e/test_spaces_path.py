@@ -109,7 +109,7 @@ def test_events_that_are_lost_doubled_and_delayed_and_workers_that_die_lose_noth
             environment.kill_worker("capture")
     environment.set_faults(FaultPolicy())
     environment.wait_quiet(120)
-    outcome = environment.fire("sweep")
+    outcome = environment.invoke("sweep", {})
     assert outcome.kind is OutcomeKind.OK, outcome.error
     environment.wait_quiet(60)
     check(deployment, db, 25)
@@ -127,7 +127,7 @@ def test_a_create_that_the_store_carries_out_late_does_not_bring_a_document_back
     assert store.get(key) is None
     store.put(key, found.body, metadata={**found.metadata, PUT_ID: "01ANOTHERATTEMPT"})
     environment.wait_quiet(60)
-    outcome = environment.fire("sweep")
+    outcome = environment.invoke("sweep", {})
     assert outcome.kind is OutcomeKind.OK, outcome.error
     environment.wait_quiet(60)
     assert store.get(key) is None
@@ -168,6 +168,6 @@ def test_what_an_s3_client_copies_back_or_undeletes_stays_and_is_recorded(deploy
         assert (report.differences, sorted(report.kept)) == ([], keys[:3])
         ops = [[entry.op for entry in collection.oplog.entries(f"a{number}")] for number in range(4)]
         assert ops == [["create", "delete", "restore" if number == 2 else "create"] for number in range(4)]
-        outcome = environment.fire("sweep")
+        outcome = environment.invoke("sweep", {})
         assert outcome.kind is OutcomeKind.OK, outcome.error
         environment.wait_quiet(60)

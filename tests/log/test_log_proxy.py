@@ -99,7 +99,10 @@ def test_a_commit_that_did_not_arrive_is_sent_again(wire: Wire, row: str) -> Non
     before = wire.proxy.count()
     wire.commit(writer, 1)
     assert wire.proxy.count() - before == 2 * times + 1  # each try is followed by a look
-    assert len(set(wire.clock.waits)) == times  # jittered
+    waits = wire.clock.waits
+    assert len(waits) == len(set(waits))  # jittered
+    # after a 503 the process may also delay its requests, see pace.py: how often depends on the speed of the machine
+    assert len(waits) >= times if "503" in row else len(waits) == times
     assert writer.stopped is None
     assert wire.check().keys() == {"t1"}
 

@@ -129,7 +129,7 @@ class Outside:
 
     def sweep(self) -> None:
         """A sweep changes nothing that is right, and what it completes is right."""
-        outcome = self.environment.fire("sweep")
+        outcome = self.environment.invoke("sweep", {})
         assert outcome.kind is OutcomeKind.OK, outcome.error
         self.environment.wait_quiet(PATIENCE_SECONDS)
         assert self.new_problems() == []

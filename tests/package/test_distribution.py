@@ -16,19 +16,20 @@ from tests.package.environments import ROOT, Built
 from tests.project.source_tree import relative, tracked_files
 from worm.version import VERSION
 
+PACKAGES = ("shared/pyspark_worm/", "shared/worm/")
 DEPLOYED = ("functions/", "spark_jobs/", "template.yaml")
 EXTRAS = {"api", "arrow", "cli", "dev", "fast", "spark", "sql"}
 
 
 def _expected() -> set[str]:
-    """Every committed file of the package, and of what `worm dev` deploys."""
+    """Every committed file of the two packages, and of what `worm dev` deploys."""
     names = [relative(path) for path in tracked_files()]
-    package = {name.removeprefix("shared/") for name in names if name.startswith("shared/worm/")}
+    package = {name.removeprefix("shared/") for name in names if name.startswith(PACKAGES)}
     return package | {f"worm/dev/deployed/{name}" for name in names if name.startswith(DEPLOYED)}
 
 
 @pytest.mark.slow
-def test_the_wheel_has_one_package_with_all_of_its_files_and_nothing_else(built: Built) -> None:
+def test_the_wheel_has_two_packages_with_all_of_their_files_and_nothing_else(built: Built) -> None:
     own = {name for name in built.names() if not name.startswith(f"s3worm-{VERSION}.dist-info/")}
     assert own == _expected()
     named = ("py.typed", "api/console/index.html", "dev/sample/schema.json", "dev/deployed/template.yaml")

@@ -76,9 +76,8 @@ def test_the_code_holds_the_jobs_and_the_library_without_its_command_line(wheels
     folders = {Path(name).parent for name in names}
     assert {"spark_jobs/__init__.py", "spark_jobs/launch.py", "worm/__init__.py", "worm/store/base.py"} <= names
     left_out = ("worm/cli/", "worm/dev/")
-    assert {
-        name for name in names if not name.startswith(("spark_jobs/", "worm/")) or name.startswith(left_out)
-    } == set()
+    assert {name for name in names if name.startswith(left_out)} == set()
+    assert {name.partition("/")[0] for name in names} == {"pyspark_worm", "spark_jobs", "worm"}
     # `--py-files` finds a package in a zip by its __init__.py only.
     assert {str(folder) for folder in folders if f"{folder}/__init__.py" not in names} == set()
 
@@ -159,6 +158,14 @@ def test_a_job_that_does_not_exist_is_refused() -> None:
         done = subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
         assert done.returncode == 1
         assert "launch.py: there is no job" in done.stderr
+
+
+def test_a_checkout_needs_no_path_to_its_jobs() -> None:
+    """`pip install` and a clone, as the tutorial has it: without the path of this environment."""
+    command = [sys.executable, "-S", str(ROOT / "spark_jobs" / "launch.py"), "no_such_job"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
+    assert "launch.py: there is no job 'no_such_job'" in done.stderr
 
 
 @pytest.mark.slow

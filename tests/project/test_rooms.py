@@ -76,11 +76,11 @@ HOMES = {
     "moto": ["shared/worm/dev/"],
     "msgspec": ["shared/worm/tables/parts.py"],
     "obstore": ["shared/worm/store/"],
-    "pyspark": ["shared/worm/spark/", "spark_jobs/"],
+    "pyspark": ["shared/worm/spark/", "shared/pyspark_worm/", "spark_jobs/"],
     "rich": ["shared/worm/cli/", "shared/worm/dev/"],
     "typer": ["shared/worm/cli/", "shared/worm/dev/"],
     "worm.dev": ["shared/worm/dev/"],
-    "worm.spark": ["shared/worm/cli/table.py", "shared/worm/spark/", "spark_jobs/"],
+    "worm.spark": ["shared/worm/cli/table.py", "shared/worm/spark/", "shared/pyspark_worm/", "spark_jobs/"],
     "aws_lambda_powertools": ["shared/worm/api/routes.py", "shared/worm/workers/", "functions/"],
 }
 """Where a package may be imported; the Lambda layer and its cold start depend on it."""

@@ -1,7 +1,8 @@
 """The demo's end: Spark rebuilds every table from the documents, and nothing differs from the workers' result.
 
-The rebuild is the template's schedule, fired by hand; here it runs as a local spark-submit. The result is compared byte
-by byte, and then the verify job checks every entity. A job that fails, or one byte that differs, is an error.
+The rebuild is the template's schedule, fired by hand, and reads everything (`--full`); here it runs as a local
+spark-submit. The result is compared byte by byte, and then the verify job checks every entity. A job that fails, or one
+byte that differs, is an error.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def show_spark(env: Environment, display: Display) -> None:
     job = env.template.schedule("rebuild").job
     assert job is not None
     before = table_files(env)
-    _run(env, display, job)
+    _run(env, display, replace(job, arguments=(*job.arguments, "--full")))
     after = table_files(env)
     differing = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
     if differing:
