@@ -341,10 +341,11 @@ def test_auto_notices_a_change_that_waits_for_the_table_for_a_minute() -> None:
     room = filled("spread")
     collection, folded = room.spec.collection(), root_of(room).last_updated
     later = room.session.clock.now() + timedelta(minutes=2)
+    key = collection.resolver.change_set_key("Thing", room.session.ids.ulid())
 
     def waits(ts: str, now: datetime) -> bool:
-        """Whether documents are read at this time, if a change of the time `ts` was captured just now."""
-        key = collection.resolver.change_set_key("Thing", room.session.ids.ulid())
+        """Whether documents are read at this time, if a change of the time `ts` was captured just now. One name for all
+        of them: names of the same millisecond have no order, and the last one decides."""
         change = Change("new", Head(9, None, None, live=False, ts=ts), None)
         collection.store.put(key, encode_changes("Thing", [change]))
         found = table.shares(replace(room.reader(read_from="auto").reading, now=now))
