@@ -5,7 +5,8 @@
 
 The schema says how old entries must be (`archiveAfter`); models without it are left alone.
 
-Every task lists and compacts the entities of one range of ids (`oplog_archives.py`). A task that runs twice, even at
+Every task lists and compacts the entities of one range of ids (`oplog_archives.py`). After 200,000 of them it hands
+back the rest of its range. A task that runs twice, even at
 the same time, has the effect of one run. The driver only sees counts. Exit code 1: some entity has a problem.
 """
 
@@ -21,11 +22,12 @@ from typing import TYPE_CHECKING
 from worm.clock import SystemClock, moment_of
 from worm.codec.strict_json import dumps
 from worm.collections.id_ranges import IdRange
+from worm.collections.walks import Walk
 from worm.errors import Invalid, WormError
 from worm.schema.definition import duration_seconds
 from worm.spark.cluster import JobSpec, failures_of_tasks, job_parser, say, spark_session, specs_of
-from worm.spark.oplog_archives import Compactor, CompactReport
-from worm.spark.rebuild_tasks import run
+from worm.spark.oplog_archives import Compactor, CompactReport, oplogs
+from worm.spark.rebuild_tasks import Walked, run_rounds
 from worm.spark.shares import planned_ranges
 
 if TYPE_CHECKING:
@@ -47,8 +49,10 @@ class CompactTask:
             raise Invalid(f"{self.now!r} is not a time")
         return Compactor(self.spec.collection(), now=now, older_than=self.older_than, dry_run=self.dry_run)
 
-    def __call__(self, within: IdRange) -> CompactReport:
-        return self.compactor().run(within)
+    def __call__(self, within: IdRange) -> Walked[CompactReport]:
+        walk = Walk(oplogs(self.spec.collection()), within)
+        report = self.compactor().run(walk)
+        return Walked(report, walk.rest)
 
 
 def compact(
@@ -58,8 +62,8 @@ def compact(
     task = CompactTask(spec, now.isoformat(), older_than, dry_run)
     task.compactor()  # fails here if every task would fail
     total = CompactReport(spec.model)
-    for report in run(spark, task, planned_ranges(spark, spec), f"{spec.model}: compact"):
-        total.add(report)
+    for walked in run_rounds(spark, task, planned_ranges(spark, spec), f"{spec.model}: compact"):
+        total.add(walked.what)
     return total
 
 

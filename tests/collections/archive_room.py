@@ -15,7 +15,7 @@ from worm.errors import NotFound
 from worm.model import Model, Worm
 from worm.schema import load_schema
 from worm.sdk.document import DocumentDict
-from worm.spark.oplog_archives import Compactor, CompactReport, Listing, listings
+from worm.spark.oplog_archives import Compactor, CompactReport, Listing, oplogs
 from worm.store.base import Store
 from worm.store.memory import MemoryStore
 from worm.tables.table import Table
@@ -91,7 +91,7 @@ class Room:
             self.store.delete(self.collection().oplog.key(entity_id, seq))
 
     def listing(self, entity_id: str = "a") -> Listing:
-        return next(one for one in listings(self.collection(), IdRange()) if one.id == entity_id)
+        return next(one.what for one in oplogs(self.collection()).every() if one.id == entity_id)
 
     def single(self, entity_id: str = "a") -> list[int]:
         """The entries that have objects of their own."""

@@ -64,7 +64,7 @@ def test_a_job_prints_its_plan_and_ends(file_url: str, capsys: pytest.CaptureFix
         parser.parse_args(["--url", file_url, "--plan"])
     assert ended.value.code == 0
     printed = capsys.readouterr().out
-    assert "| stage | 2 | 10, " in printed
+    assert "| stage | 2 | 20, " in printed
     assert "Customer: incremental" in printed
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from pyspark.sql import SparkSession
@@ -83,9 +85,30 @@ def test_a_task_that_runs_twice_or_beside_itself_does_the_work_of_one(bucket: st
     spec = job_spec(bucket, "Customer")
     task = CompactTask(spec, datetime.now(UTC).isoformat(), WINDOW, dry_run=False)
     ranges = [IdRange("", "d"), IdRange("d", None)]
-    first = [task(within).removed for within in ranges]
+    first = [task(within).what.removed for within in ranges]
     assert all(first)
-    assert [task(within).removed for within in reversed(ranges)] == [0, 0]
+    assert [task(within).what.removed for within in reversed(ranges)] == [0, 0]
+    assert histories(bucket) == before
+
+
+def test_what_a_task_leaves_of_its_range_is_compacted_in_the_next_round(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an import that no table knows of, one range has most of the ids."""
+    before, rounds = histories(bucket), list[int]()
+
+    def run(spark: object, work: Callable[[IdRange], object], ranges: Sequence[IdRange], about: str) -> list[object]:
+        rounds.append(len(ranges))
+        return [work(one) for one in ranges]
+
+    monkeypatch.setattr("worm.spark.rebuild_tasks.run", run)
+    monkeypatch.setattr("spark_jobs.compact_oplog.planned_ranges", lambda spark, spec: [IdRange()])
+    monkeypatch.setattr("worm.collections.walks.PART_IDS", 1)
+    monkeypatch.setattr("worm.collections.walks.TASK_IDS_MAX", 2)
+    spec, now = job_spec(bucket, "Customer"), datetime.now(UTC)
+    report = compact(cast(Any, None), spec, now=now, older_than=WINDOW, dry_run=False)
+    assert (report.entities, report.cold, report.compacted, report.archives) == (6, 5, 5, 5)
+    assert len(rounds) > 1
     assert histories(bucket) == before
 
 

@@ -18,9 +18,11 @@ from worm.collections.id_ranges import IdRange
 from worm.collections.layout import SCHEMA_KEY
 from worm.errors import Unavailable
 from worm.schema import load_schema
+from worm.spark.cluster import JobSpec
 from worm.spark.incremental_job import _compare, _slice
 from worm.spark.rebuild_job import RebuildReport, _in_rounds, _Rebuild
-from worm.spark.shares import Share
+from worm.spark.rebuild_tasks import Walked, stage
+from worm.spark.staging import StagedFile
 from worm.store.base import RequestCounter
 from worm.tables.root import LEVEL_MAX
 from worm.tables.tree import DELTAS_MAX
@@ -40,10 +42,10 @@ def _tasks_are_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(spark: object, work: Callable[[T], R], items: Sequence[T], about: str) -> list[R]:
         return [work(one) for one in items]
 
+    monkeypatch.setattr("worm.spark.rebuild_tasks.run", run)
     monkeypatch.setattr("worm.spark.incremental_job.run", run)
     monkeypatch.setattr("worm.spark.rebuild_job.run", run)
     monkeypatch.setattr("worm.spark.rebuild_job.planned_ranges", lambda spark, spec: RANGES)
-    monkeypatch.setattr("worm.spark.rebuild_job.planned_shares", lambda spark, spec: [Share((one,)) for one in RANGES])
     monkeypatch.setattr("worm.spark.rebuild_job.parallelism", lambda spark: 4)
 
 
@@ -90,6 +92,36 @@ def test_a_range_with_too_many_new_entities_is_rebuilt_in_full(oplog: bool, monk
     path.run_capture()
     assert rebuilt(path).taken is None
     assert path.verify().is_clean
+
+
+@OPLOG
+@pytest.mark.parametrize("threshold", [20, 1000], ids=["spread", "whole"])
+def test_what_a_task_leaves_of_its_range_is_staged_in_the_next_round(
+    oplog: bool, threshold: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows how ids are distributed before they are listed."""
+    path, tasks = path_of(oplog=oplog, threshold=threshold), list[IdRange]()
+
+    def noted(spec: JobSpec, within: IdRange) -> Walked[list[StagedFile]]:
+        tasks.append(within)
+        return stage(spec, within)
+
+    monkeypatch.setattr("worm.spark.rebuild_job.stage", noted)
+    monkeypatch.setattr("worm.collections.walks.PART_IDS", 4)
+    monkeypatch.setattr("worm.collections.walks.TASK_IDS_MAX", 10)
+    monkeypatch.setattr("worm.collections.walks.SPLIT", 3)
+    path.table.rebuild()
+    before = _bases(path)
+    report = _Rebuild(cast(Any, None), spec_of(path)).run()
+    assert (report.entities, report.live, report.taken) == (COUNT, COUNT, None)
+    assert len(tasks) >= COUNT // 10
+    assert _bases(path) == before, "a rebuild of what is right writes the same files"
+    assert path.verify().is_clean
+
+
+def _bases(path: DataPath) -> list[object]:
+    roots = [path.table.manifest.root(), path.table.heads.root()]
+    return [None if root is None else root.base for root in roots]
 
 
 def test_large_deltas_do_not_keep_small_ones_from_being_merged(monkeypatch: pytest.MonkeyPatch) -> None:

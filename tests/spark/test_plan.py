@@ -142,7 +142,7 @@ def test_the_requests_of_a_plan_are_those_that_tasks_make(monkeypatch: pytest.Mo
     ranges, shares = planned_ranges(cast(Any, None), spec), planned_shares(cast(Any, None), spec)
     assert len(ranges) == len(shares) == tasks_for(COUNT, MOST)
     with spent() as staged:
-        files = [file for within in ranges for file in rebuild_tasks.stage(spec, within)]
+        files = [file for within in ranges for file in rebuild_tasks.stage(spec, within).what]
     with spent() as compared:
         found = [_compare(spec, False, False, (within, ()), ()) for within in ranges]
     with spent() as checked:

@@ -87,7 +87,7 @@ def test_tasks_count_what_no_table_knows_in_rounds(
         rounds.append(len(ranges))
         return [work(one) for one in ranges]
 
-    monkeypatch.setattr(shares, "run", run)
+    monkeypatch.setattr("worm.spark.rebuild_tasks.run", run)
     monkeypatch.setattr(shares, "counted", lambda collection, within, most=8: portions.counted(collection, within, 8))
     here = planned_shares(spark, room.spec)
     for found in (by_spark, here):

@@ -20,7 +20,7 @@ from worm.session import Session
 from worm.spark.cluster import job_spec
 from worm.spark.rebuild_job import rebuild
 from worm.spark.rebuild_tasks import run
-from worm.spark.staging import Staging
+from worm.spark.staging import SourceRows, Staging
 from worm.spark.verify_range import RangeReport, verify_range
 from worm.store.pace import Rate
 from worm.store.s3 import S3Store
@@ -68,7 +68,7 @@ class Throttled:
     def read_all(self, store: S3Store) -> RangeReport:
         """What the tasks of both jobs do with the documents of their range."""
         collection = Session(store, schema=self.room.spec.schema()).collection("Customer")
-        staged = Staging(collection).stage(IdRange())
+        staged = Staging(collection).put_all(SourceRows(collection, IdRange()))
         assert sum(one.count for one in staged) == len(NUMBERS)
         return verify_range(collection, IdRange())
 

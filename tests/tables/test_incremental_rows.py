@@ -18,7 +18,7 @@ from worm.schema import load_schema
 from worm.spark.incremental import Comparing, Unsound, overlaid, stored_parts
 from worm.spark.listings import Listing, Shown, entity_of, joined
 from worm.spark.oplog_archives import Compactor
-from worm.spark.staging import StagedRow, source_rows
+from worm.spark.staging import SourceRows, StagedRow
 from worm.tables.build import RecordedNews, recorded_changes
 
 IDS = ["a", "a-b", "a.c", "b", "b/1", "c", "d", "%", "ü"]
@@ -182,7 +182,7 @@ def test_rows_are_those_of_a_full_rebuild_whatever_happened(oplog: bool, thresho
         for _ in range(4):
             history.run(12)
             for within in ranges(history.chance):
-                full = list(source_rows(history.path.collection, within))
+                full = list(SourceRows(history.path.collection, within))
                 try:
                     comparing, found = incremental(history.path, within)
                 except Unsound:
@@ -209,7 +209,7 @@ def test_an_old_inventory_loses_no_row_and_makes_none_older_than_the_table(oplog
             history.run(8)
             listing = inventoried(history.path)
             history.run(history.chance.choice([0, 2, 8]))
-            full = {row.id: row for row in source_rows(history.path.collection, IdRange())}
+            full = {row.id: row for row in SourceRows(history.path.collection, IdRange())}
             try:
                 known = {one: part for part in stored_parts(history.path.table, IdRange()) for one in part.ids()}
                 rows = incremental(history.path, IdRange(), listing)[1]
@@ -251,7 +251,7 @@ def test_one_percent_of_changes_costs_less_than_a_tenth_of_the_requests(oplog: b
         path.put(f"c{number:04d}", {"name": "Acme & Sons"})
     path.run_capture()
     with path.store.requests.measure() as full:
-        expected = list(source_rows(path.collection, IdRange()))
+        expected = list(SourceRows(path.collection, IdRange()))
     comparing = Comparing(path.table, IdRange())
     with path.store.requests.measure() as spent:
         fresh = list(comparing.rows())
@@ -314,7 +314,7 @@ def test_an_entity_whose_newest_entry_is_archived_is_read() -> None:
     collection = path.collection
     Compactor(collection, now=path.clock.now(), older_than=AGE).pack("a", range(1, 4))
     assert read_in(path) == ["a"]
-    assert incremental(path, IdRange())[1] == list(source_rows(path.collection, IdRange()))
+    assert incremental(path, IdRange())[1] == list(SourceRows(path.collection, IdRange()))
 
 
 def test_a_row_is_read_if_only_the_heads_have_its_newest_entry(path: DataPath) -> None:

@@ -20,6 +20,7 @@ from worm.spark.staging import (
     Flip,
     Kind,
     Overtaken,
+    SourceRows,
     StagedFile,
     StagedRow,
     Staging,
@@ -60,7 +61,8 @@ def _fill(path: DataPath, numbers: Sequence[int], score: int = 0, *, settle: boo
 
 def _staged(path: DataPath) -> tuple[Staging, list[StagedFile]]:
     staging = Staging(path.collection)
-    return staging, [file for within in ranges_between(STARTS) for file in staging.stage(within)]
+    rows = [SourceRows(path.collection, within) for within in ranges_between(STARTS)]
+    return staging, [file for each in rows for file in staging.put_all(each)]
 
 
 def _parts(

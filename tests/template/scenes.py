@@ -144,7 +144,7 @@ def archives(layout: str) -> frozenset[Call]:
         life.work()
     life.clock.advance(100 * DAY)
     with life.recorder.acting("SparkCompactRole"):
-        report = Compactor(life.collection, now=life.clock.now(), older_than=None, dry_run=False).run(IdRange())
+        report = Compactor(life.collection, now=life.clock.now(), older_than=None, dry_run=False).run()
     assert (report.compacted, report.problems) == (2, {})
     life.assert_true()
     return frozenset(life.recorder.calls)

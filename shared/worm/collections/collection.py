@@ -214,15 +214,12 @@ class Collection:
             (entity_id, version), *others = islice(of_key, 2)
             yield entity_id, version, not others
 
-    def current_ids(self, within: IdRange = _EVERYTHING) -> Iterator[str]:
-        """The ids of the documents that exist, from a listing."""
-        for scan in within.scans(self.path, beside_system_keys=True):
-            for listed in self.store.list(scan.prefix, start_after=scan.after):
-                if scan.is_over(listed.key):
-                    break
-                info = self.resolver.parse(listed.key)
-                if info.kind is KeyKind.DOCUMENT and info.model == self.name and info.id and info.id in within:
-                    yield info.id
+    def current_ids(self, within: IdRange = _EVERYTHING, scans: Sequence[Scan] | None = None) -> Iterator[str]:
+        """The ids of the documents that exist, from a listing. `scans`: only a part of the range's scans."""
+        for listed in self._listed(within.scans(self.path, beside_system_keys=True) if scans is None else scans):
+            info = self.resolver.parse(listed.key)
+            if info.kind is KeyKind.DOCUMENT and info.model == self.name and info.id and info.id in within:
+                yield info.id
 
     def all_versions(self, within: IdRange = _EVERYTHING) -> dict[str, list[Version]]:
         """All versions of every document by id, newest first."""
@@ -275,24 +272,30 @@ class Collection:
                 seqs_add(recorded.setdefault(entity_id, Seqs()), info)
         return recorded
 
-    def oplog_objects(self, within: IdRange = _EVERYTHING) -> Iterator[tuple[KeyInfo, Listed]]:
-        """Entries, archives and time marks, from a listing; all objects of one entity come together."""
-        for listed in self._listed(self.resolver.oplog_root(self.name), within):
+    def oplog_objects(
+        self, within: IdRange = _EVERYTHING, scans: Sequence[Scan] | None = None
+    ) -> Iterator[tuple[KeyInfo, Listed]]:
+        """Entries, archives and time marks, from a listing; all objects of one entity come together. `scans`: only a
+        part of the range's scans."""
+        root = self.resolver.oplog_root(self.name)
+        for listed in self._listed(self._scans(root, within) if scans is None else scans):
             info = self.resolver.parse(listed.key)
             if info.kind in OPLOG_KINDS and info.model == self.name and info.id and info.seq and info.id in within:
                 yield info, listed
 
     def trashed_ids(self, within: IdRange = _EVERYTHING) -> Iterator[str]:
         """The ids that have a tombstone, from a listing."""
-        for listed in self._listed(self.resolver.trash_root(self.name), within):
+        for listed in self._listed(self._scans(self.resolver.trash_root(self.name), within)):
             info = self.resolver.parse(listed.key)
             if info.kind is KeyKind.TOMBSTONE and info.model == self.name and info.id and info.id in within:
                 yield info.id
 
-    def _listed(self, root: str, within: IdRange) -> Iterator[Listed]:
-        """The keys in a system directory. The keys of a singleton are among the system keys of its collection."""
-        apart = root == self.path and not self.definition.is_singleton
-        for scan in within.scans(root, beside_system_keys=apart):
+    def _scans(self, root: str, within: IdRange) -> list[Scan]:
+        """Of a system directory. The keys of a singleton are among the system keys of its collection."""
+        return within.scans(root, beside_system_keys=root == self.path and not self.definition.is_singleton)
+
+    def _listed(self, scans: Sequence[Scan]) -> Iterator[Listed]:
+        for scan in scans:
             for listed in self.store.list(scan.prefix, start_after=scan.after):
                 if scan.is_over(listed.key):
                     break

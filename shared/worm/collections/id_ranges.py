@@ -20,7 +20,7 @@ from worm.codec.strict_json import JsonObject, loads_own
 from worm.collections.layout import StorageResolver
 from worm.errors import Corrupt, Invalid
 from worm.schema import ModelDef
-from worm.schema.fields import escape_id, id_segment
+from worm.schema.fields import escape_id, id_segment, unescaped
 from worm.store.base import Store
 from worm.values import dataclass
 
@@ -35,6 +35,8 @@ _SYSTEM = (".", "/")
 _NOT_PLAIN = re.compile(r"[\x00-\x1f%/]|^\.")
 _CONTROLS = "".join(map(chr, range(0x20)))  # never sent to a store, and nothing sorts between them and a space
 _CHARACTER_MAX = 0x10FFFF
+_ESCAPES_MAX = 12
+"""The most characters that escapes make of one."""
 _HEX_DIGITS = 8
 _HEAD_BYTES = 110
 """About the bytes of one head, without its id."""
@@ -179,16 +181,28 @@ def plan_ranges(collection: Planned, wanted: int) -> list[IdRange]:
     wanted = max(wanted, -(-known.count // IDS_PER_RANGE_MAX))
     starts = known.starts
     if len(starts) < wanted:
-        is_uuid = collection.definition.id_type == "uuid"
-        starts = max(starts, _even_hex(wanted) if is_uuid else _probed(_prober(collection), wanted), key=len)
+        starts = max(starts, _hints(collection, wanted), key=len)
     return ranges_between(thinned(starts, wanted)[1:])
+
+
+def probed_ranges(collection: Planned, wanted: int) -> list[IdRange]:
+    """The same without a table: from some listings of one key, or none if the ids are UUIDs."""
+    if collection.definition.is_singleton or wanted < 2:
+        return [IdRange()]
+    return ranges_between(thinned(_hints(collection, wanted), wanted)[1:])
 
 
 def split_range(store: Store, root: str, within: IdRange, wanted: int) -> list[IdRange]:
     """At most about `wanted` ranges that together are this one, divided where ids below the root begin."""
-    found = (one for one in _probed(_Prober(store, root), wanted, within) if within.start < one and one in within)
-    starts = [within.start, *thinned(sorted(set(found)), wanted - 1)]
+    plain = _longer(_Prober(store, root), [_common_start(within)], wanted, within)
+    escaped = _longer(_EscapedProber(store, root), [_escaped_start(within)], wanted, within)
+    found = {one for one in (*plain, *map(_unescaped_start, escaped)) if within.start < one and one in within}
+    starts = [within.start, *thinned(sorted(found), wanted - 1)]
     return [IdRange(start, end) for start, end in zip(starts, [*starts[1:], within.end], strict=True)]
+
+
+def _hints(collection: Planned, wanted: int) -> list[str]:
+    return _even_hex(wanted) if collection.definition.id_type == "uuid" else _probed(collection, wanted)
 
 
 def _even_hex(wanted: int) -> list[str]:
@@ -258,19 +272,20 @@ def _shape(store: Store, key: str) -> JsonObject:
 # Probing
 
 
-def _prober(collection: Planned) -> _Prober:
-    return _Prober(collection.store, collection.resolver.collection_path(collection.name))
+def _probed(collection: Planned, wanted: int) -> list[str]:
+    """Prefixes of existing ids."""
+    prober = _Prober(collection.store, collection.resolver.collection_path(collection.name))
+    return _longer(prober, [prober.shared()], wanted)
 
 
-def _probed(prober: _Prober, wanted: int, within: IdRange | None = None) -> list[str]:
-    """Prefixes of existing ids (of a range), extended until there are enough of them."""
-    found = [prober.shared() if within is None else _common_start(within)]
+def _longer(prober: _Prober, found: list[str], wanted: int, within: IdRange | None = None) -> list[str]:
+    """The prefixes (of a range), extended until there are enough of them."""
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(PROBERS, "worm-probe") as pool:
         while len(found) < wanted and prober.probes < PROBES_MAX:
             longer = [one for several in pool.map(prober.longer, found) for one in several]
-            longer = [one for one in longer if within is None or _may_be_in(within, one)]
+            longer = [one for one in longer if within is None or _may_be_in(within, prober.start_of(one))]
             if longer == found:
                 break
             found = longer
@@ -279,10 +294,26 @@ def _probed(prober: _Prober, wanted: int, within: IdRange | None = None) -> list
 
 def _common_start(within: IdRange) -> str:
     """What all ids of the range begin with, up to a character that keys have only in an escape."""
-    pairs = zip(within.start, within.end or "", strict=False)
-    shared = "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    shared = _shared_start(within)
     found = _NOT_PLAIN.search(shared)
     return shared if found is None else shared[: found.start()]
+
+
+def _escaped_start(within: IdRange) -> str:
+    """What the segments of all ids of the range begin with that need an escape."""
+    shared = _shared_start(within)
+    return escape_id(shared) if shared else _ESCAPED[0]
+
+
+def _shared_start(within: IdRange) -> str:
+    pairs = zip(within.start, within.end or "", strict=False)
+    return "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _unescaped_start(segment: str) -> str:
+    """What an id begins with whose segment begins like this: the last character may have only a part of its escapes."""
+    ends = range(len(segment), max(-1, len(segment) - _ESCAPES_MAX), -1)
+    return next(filter(None, (unescaped(segment[:end]) for end in ends)), "")
 
 
 def _may_be_in(within: IdRange, prefix: str) -> bool:
@@ -291,7 +322,7 @@ def _may_be_in(within: IdRange, prefix: str) -> bool:
 
 
 class _Prober:
-    """Asks the store for one key at a time."""
+    """Asks the store for one key at a time. It leaves escaped ids out."""
 
     def __init__(self, store: Store, root: str) -> None:
         self._store = store
@@ -312,9 +343,12 @@ class _Prober:
             low, high = (half, high) if is_shared else (low, half - 1)
         return text[:low]
 
+    def start_of(self, prefix: str) -> str:
+        """What an id begins with whose segment begins with this prefix."""
+        return prefix
+
     def longer(self, prefix: str) -> list[str]:
-        """The prefixes of ids that are one character longer, and the prefix itself if it is an id, too. Escaped ids are
-        left out: they are few, and a plan only needs a hint."""
+        """The prefixes of segments that are one character longer, and the prefix itself if it is one, too."""
         return sorted(self._longer(prefix))
 
     def _longer(self, prefix: str) -> Iterator[str]:
@@ -341,6 +375,13 @@ class _Prober:
         start = self._root + after if after else None
         listed = next(self._store.list(self._root + prefix, start_after=start, limit=1), None)
         return None if listed is None else listed.key.removeprefix(self._root)
+
+
+class _EscapedProber(_Prober):
+    """The same for the ids that need an escape."""
+
+    def start_of(self, prefix: str) -> str:
+        return _unescaped_start(prefix)
 
 
 def _next_start(text: str) -> str:

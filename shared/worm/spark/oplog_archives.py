@@ -13,11 +13,11 @@ equal.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from itertools import groupby
 
 from worm.clock import iso_seconds
 from worm.codec.frames import frame
@@ -28,6 +28,7 @@ from worm.collections.id_ranges import IdRange
 from worm.collections.layout import ArchiveName, KeyKind, digest_of
 from worm.collections.oplog import MIN_AGE, Archive
 from worm.collections.trash import delete_unchanged
+from worm.collections.walks import Objects, Source, Walk, oplogs_of
 from worm.errors import Corrupt, Invalid, WormError
 from worm.store.base import Listed, Object, Read
 from worm.store.parallel import chunked
@@ -119,12 +120,11 @@ class Compactor:
         self._cutoff = iso_seconds(now - window)
         self._dry_run = dry_run
 
-    def run(self, within: IdRange | None = None, *, threads: int = 16) -> CompactReport:
-        """Compact all entities of a range (default: all). One that fails is a problem; the others continue."""
-        report = CompactReport(self._model)
-        found = listings(self._collection, within or IdRange())
+    def run(self, walk: Walk[Listing] | None = None, *, threads: int = 16) -> CompactReport:
+        """Compact the entities of a walk (default: all). One that fails is a problem; the others continue."""
+        report, walk = CompactReport(self._model), walk or Walk(oplogs(self._collection), IdRange(), sys.maxsize)
         with ThreadPoolExecutor(threads) as pool:
-            for chunk in chunked(found, CHUNK):
+            for chunk in chunked((one for part in walk for one in part.values()), CHUNK):
                 for one in pool.map(self.entity, chunk) if threads > 1 else map(self.entity, chunk):
                     report.add(one)
         return report
@@ -275,16 +275,19 @@ class Compactor:
         return Corrupt("a gap in the oplog", key=self._oplog.key(entity_id, seq), hint="run `worm verify`")
 
 
-def listings(collection: Collection, within: IdRange) -> Iterator[Listing]:
-    """The oplogs of a range of entities, from a listing."""
-    for entity_id, objects in groupby(collection.oplog_objects(within), key=lambda found: found[0].id or ""):
-        listing = Listing(entity_id)
-        for info, listed in objects:
-            name = ArchiveName.parse(info.name or "") if info.kind is KeyKind.ARCHIVE else None
-            if name is not None:
-                listing.archives.append(name)
-            elif info.seq is not None and info.kind is KeyKind.OPLOG:
-                listing.entries[info.seq] = listed
-            elif info.seq is not None and ArchiveName.of_mark(info.name or "") is None:
-                listing.marks.setdefault(info.seq, []).append(listed)
-        yield listing
+def oplogs(collection: Collection) -> Source[Listing]:
+    """The oplogs of a collection, from a listing."""
+    return oplogs_of(collection, _listing)
+
+
+def _listing(entity_id: str, objects: Objects) -> Listing:
+    listing = Listing(entity_id)
+    for info, listed in objects:
+        name = ArchiveName.parse(info.name or "") if info.kind is KeyKind.ARCHIVE else None
+        if name is not None:
+            listing.archives.append(name)
+        elif info.seq is not None and info.kind is KeyKind.OPLOG:
+            listing.entries[info.seq] = listed
+        elif info.seq is not None and ArchiveName.of_mark(info.name or "") is None:
+            listing.marks.setdefault(info.seq, []).append(listed)
+    return listing

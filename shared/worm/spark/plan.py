@@ -19,6 +19,7 @@ from typing import TypeVar
 from worm.collections.collection import Collection
 from worm.collections.id_ranges import IDS_PER_RANGE_MAX, known_ids
 from worm.collections.portions import PORTION_IDS
+from worm.collections.walks import PART_IDS, TASK_IDS_MAX
 from worm.deployment.costs import (
     DOCUMENTS_A_SECOND,
     DRIVER_GB,
@@ -108,6 +109,7 @@ ENTRY_BYTES = 200
 """Of an oplog entry beyond its document."""
 HEAD_BYTES, POSTING_BYTES = 90, 60
 KEYS_OF_A_LISTING = 1_000
+LISTINGS_OF_A_PART = 4
 MARKS = 0.1
 """Time marks for each entry."""
 PIECE_BYTES, PIECE_HELD = 120, 320
@@ -235,12 +237,12 @@ def plan(job: str, paper: Paper, most: int = EXECUTORS * EXECUTOR_VCPU * 4) -> P
 
 def _rebuild(paper: Paper, tasks: int, most: int) -> Iterator[Stage]:
     count = paper.documents
-    yield _count(paper, tasks)
-    per_task = _share(count, tasks)
-    read = count * (2 * paper.document_bytes + ENTRY_BYTES + paper.row_bytes)
-    requests = {"GET": 2 * count, "LIST": _listings(paper), "PUT": paper.staged_files}
-    held = per_task * NAME_HELD + BYTES_MAX * STAGED_HELD
-    yield Stage("stage", tasks, per_task, _share(read, tasks), held, requests, count)
+    ids = min(count, TASK_IDS_MAX)  # however the ids are distributed: without a table, nobody knows
+    read = ids * (2 * paper.document_bytes + ENTRY_BYTES + paper.row_bytes)
+    listings = _listings(paper) + LISTINGS_OF_A_PART * count / PART_IDS
+    requests = {"GET": 2 * count, "LIST": listings, "PUT": paper.staged_files}
+    held = min(count, PART_IDS) * NAME_HELD + BYTES_MAX * STAGED_HELD
+    yield Stage("stage", tasks, ids, read, held, requests, count)
     yield from _base(paper, tasks, most)
     yield from _claims(paper, "restore claims")
 

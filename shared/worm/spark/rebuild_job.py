@@ -1,7 +1,8 @@
 """The rebuild of one collection, as the driver sees it: it knows files and counts, never the rows of a large table.
 
 1. The roots are read, before the source is.
-2. Each task reads a range of ids from the source and stages its rows (`staging.py`).
+2. Each task reads a range of ids from the source and stages its rows (`staging.py`), up to 200,000. What is left of
+   ranges is for the tasks of the next round.
 3. A small table is assembled by the driver, as in `Table.rebuild`. For a large one, the tasks write partitions, heads
    and parts of the indexes, exactly those that `Table.rebuild` would write.
 4. One compare-and-swap of each root makes them the table, with what was folded in the meantime (`staging.Flip`).
@@ -34,9 +35,10 @@ from worm.spark.rebuild_tasks import (
     compare,
     for_spec,
     run,
+    run_rounds,
     stage,
 )
-from worm.spark.shares import planned_ranges, planned_shares
+from worm.spark.shares import planned_ranges
 from worm.spark.staging import (
     BuiltPart,
     CatchUp,
@@ -148,9 +150,9 @@ class _Rebuild:
 
     def run(self) -> RebuildReport:
         spark, spec = self._spark, self._spec
-        ranges = [share.within for share in planned_shares(spark, spec)]
-        staged = run(spark, for_spec(stage, spec), ranges, f"{spec.model}: stage")
-        self._files = [file for files in staged for file in files]
+        ranges = planned_ranges(spark, spec)
+        staged = run_rounds(spark, for_spec(stage, spec), ranges, f"{spec.model}: stage")
+        self._files = sorted((file for one in staged for file in one.what), key=lambda file: file.first)
         self._publish()
         claims = restore_claims(spark, spec, self._files) if self._collection.definition.keeps_manifest else None
         return replace(

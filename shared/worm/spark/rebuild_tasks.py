@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from worm.collections.id_ranges import IdRange
 from worm.spark.cluster import JobSpec, parallelism
@@ -20,6 +20,7 @@ from worm.spark.staging import (
     Kind,
     PartPlan,
     Question,
+    SourceRows,
     StagedFile,
     Staging,
     build_part,
@@ -47,6 +48,32 @@ def run(spark: SparkSession, work: Callable[[T], R], items: Sequence[T], about: 
     return [one for _, one in sorted(zip(order, made, strict=True), key=itemgetter(0))]
 
 
+class HasRest(Protocol):
+    @property
+    def rest(self) -> tuple[IdRange, ...]: ...
+
+
+W = TypeVar("W", bound=HasRest)
+
+
+def run_rounds(spark: SparkSession, work: Callable[[IdRange], W], ranges: Sequence[IdRange], about: str) -> list[W]:
+    """One task per range; what tasks leave of their ranges is for the tasks of the next round."""
+    found, left = list[W](), list(ranges)
+    while left:
+        made = run(spark, work, left, about)
+        found += made
+        left = [one for each in made for one in each.rest]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Walked(Generic[R]):
+    """What a task made of its range, and what it left of it."""
+
+    what: R
+    rest: tuple[IdRange, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """A partition of the table to compare with the staged files of its range."""
@@ -57,8 +84,9 @@ class Comparison:
     files: tuple[str, ...]
 
 
-def stage(spec: JobSpec, within: IdRange) -> list[StagedFile]:
-    return Staging(spec.collection()).stage(within)
+def stage(spec: JobSpec, within: IdRange) -> Walked[list[StagedFile]]:
+    rows = SourceRows(spec.collection(), within)
+    return Walked(Staging(spec.collection()).put_all(rows), rows.rest)
 
 
 def ask(spec: JobSpec, questions: Sequence[Question]) -> list[Answer]:

@@ -1,10 +1,15 @@
-"""How a job divides a collection among its tasks: the one plan of rebuild, verify, `verify --fix` and compact_oplog.
+"""How a job divides a collection among its tasks.
 
-A *share* is what one task works on: a range of ids, divided into portions (`collections/portions.py`) that it takes one
-after the other, so that its memory does not depend on the range. Tasks count the ids in listings, in rounds: each lists
-a bounded part of its range, and what is left is divided further for the next round. The table's ids divide the ranges,
-too: it may have rows of millions of documents that are gone. It is not enough alone: somebody may have imported
-millions of documents between two ids that it knows. Only jobs that mostly list trust it (`planned_ranges`).
+Jobs that go through their range step by step only need a hint where to begin (`planned_ranges`): a task that finds too
+many ids hands back the rest of its range (full rebuild, compact_oplog; `collections/walks.py`), or says so (incremental
+rebuild; `listings.py`).
+
+`verify` and `verify --fix` know what they hold before they start. A *share* is what one task of them works on: a range
+of ids, divided into portions (`collections/portions.py`) that it takes one after the other, so that its memory does not
+depend on the range. Tasks count the ids in listings, in rounds: each lists a bounded part of its range, and what is
+left is divided further for the next round. The table's ids divide the ranges, too: it may have rows of millions of
+documents that are gone. It is not enough alone: somebody may have imported millions of documents between two ids that
+it knows.
 """
 
 from __future__ import annotations
@@ -14,11 +19,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from worm.collections import portions
-from worm.collections.id_ranges import IDS_PER_RANGE_MAX, IdRange, known_ids, ranges_between, thinned
+from worm.collections.id_ranges import IDS_PER_RANGE_MAX, IdRange, known_ids, probed_ranges, ranges_between, thinned
 from worm.collections.portions import ListedPortions, counted, is_behind
 from worm.spark.cluster import JobSpec, parallelism
 from worm.spark.plan import grouped, tasks_for
-from worm.spark.rebuild_tasks import for_spec, run
+from worm.spark.rebuild_tasks import for_spec, run_rounds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,13 +56,13 @@ def planned_shares(spark: SparkSession, spec: JobSpec) -> list[Share]:
 
 
 def planned_ranges(spark: SparkSession, spec: JobSpec) -> list[IdRange]:
-    """Ranges of shares, for tasks that list their range and read little of it. If a table knows the ids, and its ends
-    are not far behind, it gives the plan. So a range may have more ids than planned."""
+    """Ranges for tasks that are prepared for many more ids. If a table knows the ids, and its ends are not far behind,
+    it gives the plan, otherwise some listings of one key do."""
     collection = spec.collection()
     known = known_ids(collection)
     is_fine = 0 < known.count <= 2 * IDS_PER_RANGE_MAX * len(known.starts)  # partitions may have 100,000
     if collection.definition.is_singleton or not is_fine or is_behind(collection, known):
-        return [share.within for share in planned_shares(spark, spec)]
+        return probed_ranges(collection, parallelism(spark))
     ranges = ranges_between(thinned(known.starts, max(2, -(-known.count // portions.STEP)))[1:])
     return [Share(tuple(group)).within for group in _grouped(ranges, known.count, spark)]
 
@@ -68,15 +73,10 @@ def _grouped(ranges: Sequence[IdRange], count: int, spark: SparkSession) -> list
 
 
 def _counted(spark: SparkSession, spec: JobSpec) -> list[IdRange]:
-    collection = spec.collection()
-    first = counted(collection, IdRange(), INLINE_IDS)
-    listed = list(first.portions)
+    first = counted(spec.collection(), IdRange(), INLINE_IDS)
     rest = [Share(tuple(group)).within for group in grouped(first.rest, parallelism(spark))] if first.rest else []
-    while rest:
-        found = run(spark, for_spec(count_range, spec), rest, f"{spec.model}: count")
-        listed += [one for each in found for one in each.portions]
-        rest = [one for each in found for one in each.rest]
-    return sorted(listed, key=lambda one: one.start)
+    found = [first, *run_rounds(spark, for_spec(count_range, spec), rest, f"{spec.model}: count")]
+    return sorted((one for each in found for one in each.portions), key=lambda one: one.start)
 
 
 def count_range(spec: JobSpec, within: IdRange) -> ListedPortions:

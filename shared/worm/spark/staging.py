@@ -32,9 +32,10 @@ from worm.codec.strict_json import JsonValue, dumps, loads_own
 from worm.collections.collection import Collection
 from worm.collections.entries import HEAD, SEQ_MAX, Change, Head, Heads, Row, decode_head, encode_head, row_weight
 from worm.collections.id_ranges import IdRange
+from worm.collections.walks import Walk, documents_of, histories_of
 from worm.errors import Corrupt
 from worm.store.parallel import chunked, in_parallel
-from worm.tables.build import CHUNK, empty_manifest, is_recorded, read_rows, recorded_changes
+from worm.tables.build import CHUNK, empty_manifest, is_recorded, newest_changes, read_rows
 from worm.tables.index import Index, NewIndex
 from worm.tables.layout import PARTITION_BYTES, Edit, Layout, NewFiles, T, of_pieces
 from worm.tables.manifest import Manifest, ReadRow
@@ -173,10 +174,6 @@ class Staging:
         self.collection = collection
         self._pieces: Pieces[list[StagedRow]] = Pieces(collection.store, directory, _decode)
 
-    def stage(self, within: IdRange) -> list[StagedFile]:
-        """Read the range from the source and write its files."""
-        return self.put_all(source_rows(self.collection, within))
-
     def put_all(self, given: Iterable[StagedRow]) -> list[StagedFile]:
         """Write rows, ids ascending."""
         staged: list[StagedFile] = []
@@ -215,17 +212,33 @@ class Staging:
         return StagedFile(piece.file, rows[0].id, rows[-1].id, len(rows), live, weight, told, len(damaged))
 
 
-def source_rows(collection: Collection, within: IdRange) -> Iterator[StagedRow]:
-    """The state of every entity of the range, ids ascending."""
-    if collection.definition.oplog:
-        yield from map(StagedRow.of, recorded_changes(collection, within=within))
-        return
-    for chunk in chunked(sorted(collection.current_ids(within)), CHUNK):
-        read = read_rows(collection, chunk)
-        for entity_id in chunk:
-            found = read[entity_id]
-            if found.etag is not None:  # otherwise it was deleted after the listing
-                yield StagedRow(entity_id, found.row, None, found.etag, found.modified)
+class SourceRows:
+    """Reads the state of every entity of the range, ids ascending. Afterwards, `rest` is what is left of the range (see
+    `Walk`)."""
+
+    def __init__(self, collection: Collection, within: IdRange) -> None:
+        self._collection = collection
+        self._within = within
+        self.rest: tuple[IdRange, ...] = ()
+
+    def __iter__(self) -> Iterator[StagedRow]:
+        return self._recorded() if self._collection.definition.oplog else self._documents()
+
+    def _recorded(self) -> Iterator[StagedRow]:
+        walk = Walk(histories_of(self._collection), self._within)
+        for part in walk:
+            recorded = {one: seqs for one, seqs in part.items() if seqs is not None}
+            yield from map(StagedRow.of, newest_changes(self._collection, recorded))
+        self.rest = walk.rest
+
+    def _documents(self) -> Iterator[StagedRow]:
+        walk = Walk(documents_of(self._collection), self._within)
+        for part in walk:
+            for chunk in chunked(part, CHUNK):
+                for entity_id, found in read_rows(self._collection, chunk).items():
+                    if found.etag is not None:  # otherwise it was deleted after the listing
+                        yield StagedRow(entity_id, found.row, None, found.etag, found.modified)
+        self.rest = walk.rest
 
 
 def manifest_part(collection: Collection, rows: Iterable[StagedRow]) -> Manifest:
