@@ -5,9 +5,9 @@
 
 The schema says how old entries must be (`archiveAfter`); models without it are left alone.
 
-Every task lists and compacts the entities of one range of ids (`oplog_archives.py`). After 200,000 of them it hands
-back the rest of its range. A task that runs twice, even at
-the same time, has the effect of one run. The driver only sees counts. Exit code 1: some entity has a problem.
+Every task lists and compacts the entities of one range of ids (`oplog_archives.py`). If they are too many, it hands
+back the rest of its range for the next round. A task that runs twice, even at the same time, has the effect of one run.
+The driver only sees counts. Exit code 1: some entity has a problem.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from tests.harness import schema_of
 from worm.clock import Ids, VirtualClock
 from worm.collections.collection import Collection
-from worm.collections.id_ranges import IdRange
 from worm.collections.layout import SCHEMA_KEY, StorageResolver
 from worm.errors import NotFound
 from worm.model import Model, Worm

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import given, settings
@@ -56,12 +56,13 @@ def _walked(source: Source[T], ranges: list[IdRange]) -> tuple[list[list[dict[st
 def test_a_walk_hands_out_every_id_once(documents: set[str], entries: dict[str, int], starts: list[str]) -> None:
     collection = listed_collection(sorted(documents), entries)
     ranges = ranges_between(starts)
-    for source, expected in (
+    sources: list[tuple[Source[Any], dict[str, Any]]] = [
         (documents_of(collection), dict.fromkeys(documents)),
         (histories_of(collection), collection.recorded_seqs()),
         (keys_of(collection), dict.fromkeys(entries)),
-    ):
-        tasks, _ = _walked(source, ranges)  # type: ignore[arg-type]  # three kinds of sources
+    ]
+    for source, expected in sources:
+        tasks, _ = _walked(source, ranges)
         parts = [part for task in tasks for part in task]
         found = [item for part in parts for item in part.items()]
         assert len(found) == len(expected)

@@ -10,7 +10,6 @@ from tests.harness import DataPath, created, schema_of
 from tests.query.asking import query_table
 from worm.codec.strict_json import JsonValue, seal, unseal
 from worm.collections.entries import Change, Head, Heads, decode_changes
-from worm.collections.id_ranges import IdRange
 from worm.collections.layout import SCHEMA_KEY
 from worm.errors import Corrupt
 from worm.query.query import Query
@@ -364,15 +363,6 @@ def test_a_rebuild_of_the_heads_keeps_the_newer_of_what_it_read_and_what_is_stor
     assert rebuilt is not None
     assert (rebuilt.heads, new.heads["a"].seq) == (new.heads, 2)
     assert heads_anew(path.collection, new, old_changes) is None
-
-
-def test_the_changes_of_a_range_are_of_its_ids_only() -> None:
-    path = DataPath()
-    for one in ("a", "b", "c"):
-        path.put(one, {"name": one})
-    path.settle()
-    assert [one.id for one in recorded_changes(path.collection, within=IdRange("b", "c"))] == ["b"]
-    assert [one.id for one in recorded_changes(path.collection)] == ["a", "b", "c"]
 
 
 def test_a_table_that_is_not_there_is_nothing_to_read_or_merge() -> None:

@@ -14,7 +14,6 @@ from tests.sdk.bank_room import SpaceBench
 from tests.sdk.sessions import must
 from tests.template.recorder import Recorder
 from tests.workers.pages_room import DAY, Room
-from worm.collections.id_ranges import IdRange
 from worm.collections.layout import SCHEMA_KEY
 from worm.dev.faulty_store import Fault, FaultyStore, SimulatedCrash
 from worm.dev.iam import Call

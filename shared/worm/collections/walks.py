@@ -121,7 +121,7 @@ def _passed(_: str, objects: Objects) -> None:
 
 
 class Walk(Generic[T]):
-    """Iterates over the parts of a range: what there is of each id, ids ascending. Afterwards, `rest` is what is left:
+    """Iterates over the parts of a range: what there is of each id, ids ascending. At the end, `rest` is what is left:
     nothing, unless the range has more than `most` ids."""
 
     def __init__(self, source: Source[T], within: IdRange, most: int | None = None) -> None:

@@ -1,8 +1,8 @@
 """The rebuild of one collection, as the driver sees it: it knows files and counts, never the rows of a large table.
 
 1. The roots are read, before the source is.
-2. Each task reads a range of ids from the source and stages its rows (`staging.py`), up to 200,000. What is left of
-   ranges is for the tasks of the next round.
+2. Each task reads a range of ids from the source and stages its rows (`staging.py`). What it leaves of a range that
+   has too many ids is for the tasks of the next round (`collections/walks.py`).
 3. A small table is assembled by the driver, as in `Table.rebuild`. For a large one, the tasks write partitions, heads
    and parts of the indexes, exactly those that `Table.rebuild` would write.
 4. One compare-and-swap of each root makes them the table, with what was folded in the meantime (`staging.Flip`).

@@ -213,7 +213,7 @@ class Staging:
 
 
 class SourceRows:
-    """Reads the state of every entity of the range, ids ascending. Afterwards, `rest` is what is left of the range (see
+    """Reads the state of every entity of the range, ids ascending. At the end, `rest` is what is left of the range (see
     `Walk`)."""
 
     def __init__(self, collection: Collection, within: IdRange) -> None:

@@ -20,7 +20,6 @@ from typing import Generic
 from worm.clock import iso_seconds
 from worm.collections.collection import Collection
 from worm.collections.entries import Change, Document, Head, Heads, OplogEntry
-from worm.collections.id_ranges import IdRange
 from worm.collections.oplog import Seqs
 from worm.errors import Corrupt, Denied, Invalid
 from worm.store.base import Object, Read
@@ -43,12 +42,10 @@ def silent(done: int, total: int | None) -> None:
     """Reports nothing."""
 
 
-def recorded_changes(
-    collection: Collection, progress: Progress = silent, within: IdRange | None = None
-) -> Iterator[Change]:
+def recorded_changes(collection: Collection, progress: Progress = silent) -> Iterator[Change]:
     """The newest state of every entity that has an oplog, ids ascending; for damaged ones, the state of their
     document."""
-    recorded = collection.recorded_seqs(within or IdRange())
+    recorded = collection.recorded_seqs()
     yield from newest_changes(collection, recorded, progress)
     progress(len(recorded), len(recorded))
 
