@@ -45,7 +45,8 @@ def _tasks_are_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("worm.spark.rebuild_tasks.run", run)
     monkeypatch.setattr("worm.spark.incremental_job.run", run)
     monkeypatch.setattr("worm.spark.rebuild_job.run", run)
-    monkeypatch.setattr("worm.spark.rebuild_job.planned_ranges", lambda spark, spec: RANGES)
+    for name in ("planned_ranges", "compared_ranges"):
+        monkeypatch.setattr(f"worm.spark.rebuild_job.{name}", lambda spark, spec: RANGES)
     monkeypatch.setattr("worm.spark.rebuild_job.parallelism", lambda spark: 4)
 
 
@@ -224,7 +225,7 @@ def test_uploads_folds_and_merges_between_any_two_requests_lose_nothing(
         history.run(30)
         starts = sorted(chance.sample(IDS, 2))
         ranges = [IdRange("", starts[0]), IdRange(starts[0], starts[1]), IdRange(starts[1])]
-        monkeypatch.setattr("worm.spark.rebuild_job.planned_ranges", lambda spark, spec, found=ranges: found)
+        monkeypatch.setattr("worm.spark.rebuild_job.compared_ranges", lambda spark, spec, found=ranges: found)
         for _ in range(6):
             history.upload()
         if oplog:

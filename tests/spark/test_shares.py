@@ -20,7 +20,7 @@ from worm.errors import Corrupt
 from worm.spark import shares
 from worm.spark.frames import rows_of, slots
 from worm.spark.rebuild_index import _at_positions, sorted_postings
-from worm.spark.shares import Share, planned_ranges, planned_shares
+from worm.spark.shares import Share, compared_ranges, planned_ranges, planned_shares
 from worm.spark.verify_range import RangeReport, StoredTables, verify_range
 from worm.spark.verify_tasks import _checked, slice_deltas
 
@@ -41,6 +41,7 @@ def test_shares_are_bounded_with_and_without_a_table(spark: SparkSession, file_u
     every = [one for share in found for one in share.portions]
     assert _is_whole(every)
     assert _is_whole(planned_ranges(spark, room.spec))
+    assert _is_whole(compared_ranges(spark, room.spec))
     ids = Counter({within: sum(customer_id(n) in within for n in range(100)) for within in every})
     assert max(ids.values()) <= 2 * 3 * portions.PORTION_IDS
     assert 2 <= len(found) <= 8
@@ -57,6 +58,22 @@ def test_documents_that_a_table_does_not_know_are_divided(spark: SparkSession, f
     every = [one for share in planned_shares(spark, room.spec) for one in share.portions]
     assert _is_whole(every)
     assert max(sum(customer_id(n) in within for n in range(200)) for within in every) <= 2 * portions.PORTION_IDS
+
+
+@pytest.mark.usefixtures("small_portions")
+def test_a_table_whose_ends_are_far_behind_does_not_divide_an_incremental_rebuild(
+    spark: SparkSession, file_url: str
+) -> None:
+    """Its tasks hand nothing back, so one of them would get the whole import."""
+    room = Room(file_url)
+    room.fill(20)
+    room.put(range(20, 200))
+    largest = [
+        max(sum(customer_id(n) in within for n in range(200)) for within in found)
+        for found in (planned_ranges(spark, room.spec), compared_ranges(spark, room.spec))
+    ]
+    assert largest[0] > 180
+    assert largest[1] <= 100 + 2 * portions.PORTION_IDS
 
 
 @pytest.mark.usefixtures("small_portions")

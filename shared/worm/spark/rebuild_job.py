@@ -38,7 +38,7 @@ from worm.spark.rebuild_tasks import (
     run_rounds,
     stage,
 )
-from worm.spark.shares import planned_ranges
+from worm.spark.shares import compared_ranges, planned_ranges
 from worm.spark.staging import (
     BuiltPart,
     CatchUp,
@@ -165,7 +165,7 @@ class _Rebuild:
         if not self._is_usable():
             return self.run()
         roots = self._manifest_start, self._heads_start
-        ranges = planned_ranges(self._spark, self._spec)
+        ranges = compared_ranges(self._spark, self._spec)
         changes = Incremental(self._spark, self._spec, self._table, roots, ranges, source)
         compared = changes.compare()
         if compared.is_unsound:

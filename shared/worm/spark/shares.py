@@ -1,8 +1,9 @@
 """How a job divides a collection among its tasks.
 
-Jobs that go through their range step by step only need a hint where to begin (`planned_ranges`): a task that finds too
-many ids hands back the rest of its range (full rebuild, compact_oplog; `collections/walks.py`), or says so (incremental
-rebuild; `listings.py`).
+A full rebuild and compact_oplog go through their range step by step, and only need a hint where to begin
+(`planned_ranges`): a task that finds too many ids hands back the rest of its range (`collections/walks.py`). A task of an
+incremental rebuild compares a range as a whole (`compared_ranges`); if it finds too many ids, it says so
+(`listings.py`).
 
 `verify` and `verify --fix` know what they hold before they start. A *share* is what one task of them works on: a range
 of ids, divided into portions (`collections/portions.py`) that it takes one after the other, so that its memory does not
@@ -19,7 +20,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from worm.collections import portions
-from worm.collections.id_ranges import IDS_PER_RANGE_MAX, IdRange, known_ids, probed_ranges, ranges_between, thinned
+from worm.collections.id_ranges import (
+    IDS_PER_RANGE_MAX,
+    IdRange,
+    KnownIds,
+    known_ids,
+    probed_ranges,
+    ranges_between,
+    thinned,
+)
 from worm.collections.portions import ListedPortions, counted, is_behind
 from worm.spark.cluster import JobSpec, parallelism
 from worm.spark.plan import grouped, tasks_for
@@ -56,13 +65,26 @@ def planned_shares(spark: SparkSession, spec: JobSpec) -> list[Share]:
 
 
 def planned_ranges(spark: SparkSession, spec: JobSpec) -> list[IdRange]:
-    """Ranges for tasks that are prepared for many more ids. If a table knows the ids, and its ends are not far behind,
-    it gives the plan, otherwise some listings of one key do."""
+    """Ranges for tasks that are prepared for many more ids. If a table knows the ids, it gives the plan, otherwise some
+    listings of one key do."""
+    collection = spec.collection()
+    return _known_ranges(known_ids(collection), spark) or probed_ranges(collection, parallelism(spark))
+
+
+def compared_ranges(spark: SparkSession, spec: JobSpec) -> list[IdRange]:
+    """Ranges for tasks that can handle some more ids. The table gives the plan, unless its ends are far behind."""
     collection = spec.collection()
     known = known_ids(collection)
-    is_fine = 0 < known.count <= 2 * IDS_PER_RANGE_MAX * len(known.starts)  # partitions may have 100,000
-    if collection.definition.is_singleton or not is_fine or is_behind(collection, known):
-        return probed_ranges(collection, parallelism(spark))
+    ranges = _known_ranges(known, spark)
+    return (
+        ranges if ranges and not is_behind(collection, known) else [one.within for one in planned_shares(spark, spec)]
+    )
+
+
+def _known_ranges(known: KnownIds, spark: SparkSession) -> list[IdRange]:
+    """Nothing if no table knows the ids well: its partitions have at most 100,000 rows."""
+    if not 0 < known.count <= 2 * IDS_PER_RANGE_MAX * len(known.starts):
+        return []
     ranges = ranges_between(thinned(known.starts, max(2, -(-known.count // portions.STEP)))[1:])
     return [Share(tuple(group)).within for group in _grouped(ranges, known.count, spark)]
 
