@@ -1,8 +1,8 @@
 """How a job divides a collection among its tasks.
 
 A full rebuild and compact_oplog go through their range step by step, and only need a hint where to begin
-(`planned_ranges`): a task that finds too many ids hands back the rest of its range (`collections/walks.py`). A task of an
-incremental rebuild compares a range as a whole (`compared_ranges`); if it finds too many ids, it says so
+(`planned_ranges`): a task that finds too many ids hands back the rest of its range (`collections/walks.py`). A task of
+an incremental rebuild compares a range as a whole (`compared_ranges`); if it finds too many ids, it says so
 (`listings.py`).
 
 `verify` and `verify --fix` know what they hold before they start. A *share* is what one task of them works on: a range
