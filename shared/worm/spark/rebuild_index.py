@@ -98,6 +98,7 @@ def _starts(
         several = {row["field"]: int(row["keys"]) for row in counted if positions[row["field"]]}
         if several:
             keys = postings.filter(col("field").isin(list(several))).select("field", "key").distinct()
+            keys = keys.coalesce(tasks_for(sum(several.values()), parallelism(spark)))  # what is persisted keeps them
             for field, key in _at_positions(keys, several, positions):
                 starts[field].append(key)
     return starts, sum(row["n"] for row in counted)
