@@ -19,7 +19,7 @@ from worm.collections.id_ranges import IdRange
 from worm.errors import Corrupt
 from worm.spark import shares
 from worm.spark.frames import rows_of, slots
-from worm.spark.rebuild_index import _at_positions, sorted_postings
+from worm.spark.rebuild_index import POSTINGS_DDL, _at_positions, _starts, sorted_postings
 from worm.spark.shares import Share, compared_ranges, planned_ranges, planned_shares
 from worm.spark.verify_range import RangeReport, StoredTables, verify_range
 from worm.spark.verify_tasks import _checked, slice_deltas
@@ -133,6 +133,26 @@ def test_parts_begin_at_the_same_keys_as_in_one_process(spark: SparkSession, mon
     positions = {0: [1, 2, 50, 51, 52, len(keys) - 1], 1: [3]}
     found = _at_positions(frame.repartition(3), {0: len(keys), 1: len(other)}, positions)
     assert found == [*((0, keys[at]) for at in positions[0]), (1, "z3")]
+
+
+def test_few_tasks_find_the_parts_of_a_small_index(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Spark keeps after a shuffle has 200 partitions, and every one goes through Python."""
+    monkeypatch.setattr("worm.spark.rebuild_index.parts_wanted", lambda pairs, most: 3)
+    before = spark.conf.get("spark.sql.shuffle.partitions") or ""
+    frame = spark.createDataFrame([(0, f"k{number % 90}", f"i{number}") for number in range(300)], POSTINGS_DDL)
+    context = spark.sparkContext
+    spark.conf.set("spark.sql.shuffle.partitions", "200")
+    context.setJobGroup("parts", "the parts of an index")
+    try:
+        starts, pairs = _starts(spark, frame, 16, [])
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # None removes it
+        spark.conf.set("spark.sql.shuffle.partitions", before)
+    assert (len(starts[0]), pairs) == (3, 300)
+    tracker = context.statusTracker()
+    jobs = [tracker.getJobInfo(one) for one in tracker.getJobIdsForGroup("parts")]
+    stages = {tracker.getStageInfo(one) for job in jobs if job is not None for one in job.stageIds}
+    assert 3 < sum(one.numCompletedTasks for one in stages if one is not None) < 50
 
 
 def test_a_part_of_an_index_is_sorted_by_one_task(spark: SparkSession) -> None:
