@@ -20,7 +20,7 @@ from worm.collections.oplog import Seqs
 from worm.collections.walks import Source, Walk, documents_of, histories_of, keys_of
 
 T = TypeVar("T")
-PART, MOST = 3, 7
+PART, MOST, PARTS_MAX = 3, 7, 100
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,9 @@ def _walked(source: Source[T], ranges: list[IdRange]) -> tuple[list[list[dict[st
     tasks, rest, rounds = list[list[dict[str, T]]](), ranges, 0
     while rest:
         every = [Walk(source, one) for one in rest]
-        tasks += [list(walk) for walk in every]
+        found = [list(itertools.islice(walk, PARTS_MAX)) for walk in every]
+        assert max(map(len, found)) < PARTS_MAX, "a walk that does not get further"
+        tasks += found
         for within, walk in zip(rest, every, strict=True):
             assert all(one.end == other.start for one, other in itertools.pairwise(walk.rest))
             assert not walk.rest or (walk.rest[0].start > within.start and walk.rest[-1].end == within.end)
@@ -93,6 +95,14 @@ def test_no_task_handles_more_than_its_share(ids: list[str]) -> None:
     assert max(len(part) for task in tasks for part in task) <= PART + 2
     assert max(sum(map(len, task)) for task in tasks) <= MOST + 4
     assert 2 < rounds < 12
+
+
+def test_a_range_that_starts_at_an_id_with_a_late_key_ends() -> None:
+    """The keys of a whole part come before its key."""
+    ids = ["a", *(f"a-{number}" for number in range(PART))]
+    (first, *others), _ = _walked(documents_of(listed_collection(ids, {})), ranges_between(["a"])[1:])
+    assert [one for part in first for one in part][:2] == ["a", "a-0"]
+    assert sorted(one for task in [first, *others] for part in task for one in part) == ids
 
 
 def test_long_histories_count_as_several_ids() -> None:

@@ -13,6 +13,7 @@ from tests.examples import examples
 from tests.harness import DataPath, schema_of
 from worm.collections.entries import Heads, Row
 from worm.collections.id_ranges import IdRange, ranges_between
+from worm.collections.layout import mark_name
 from worm.maintenance.purge import Purge
 from worm.spark.staging import (
     BuiltPart,
@@ -139,6 +140,14 @@ def test_staged_files_are_bounded_and_repeat(oplog: bool, monkeypatch: pytest.Mo
     assert max(file.count for file in files) == 7
     rows = [row.id for file in files for row in staging.rows(file.file)]
     assert rows == sorted(rows)
+
+
+def test_a_time_mark_without_a_history_has_no_row() -> None:
+    path, name = _path(), mark_name("2026-01-01T00:00:00Z", 32)
+    _fill(path, [1])
+    assert name is not None
+    path.store.put(path.collection.resolver.time_mark_key("Customer", "c002", name), b"{}")
+    assert [row.id for row in SourceRows(path.collection, IdRange())] == ["c001"]
 
 
 def test_a_staged_file_names_only_the_first_damaged_entities(monkeypatch: pytest.MonkeyPatch) -> None:
