@@ -25,7 +25,9 @@ from worm.dev.aws import start_moto
 from worm.schema import load_schema
 from worm.spark.rebuild_job import rebuild
 from worm.spark.staging import StagedRow
+from worm.spark.verify_job import verify
 from worm.store.open import open_store
+from worm.tables.index import Index
 
 pytestmark = pytest.mark.usefixtures("small_portions")
 COUNT = 180
@@ -55,6 +57,42 @@ def test_the_bytes_are_those_of_a_rebuild_in_one_process(
     again = rebuild(spark, room.spec)
     assert room.derived() == ours, "a second run gives the same bytes"
     assert again.claims_changed == 0
+
+
+def test_common_values_have_the_bytes_of_a_rebuild_in_one_process(
+    spark: SparkSession, file_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worm.tables.index.POSTINGS_PER_PART", 20)
+    room = Room(file_url, threshold=SPREAD)
+    room.fill(COUNT)
+    room.rebuild_in_process()
+    for place in ("worm.tables.index", "worm.spark.rebuild_index", "worm.spark.verify_job"):
+        monkeypatch.setattr(f"{place}.COMMON_IDS", 30)
+    for place in ("worm.tables.index", "worm.spark.rebuild_index"):
+        monkeypatch.setattr(f"{place}.PART_POSTINGS_MAX", 60)
+    told = verify(spark, room.spec).kinds.keys()
+    assert told == {"index-differs", "unique-conflict"}, "that table lists the ids of all values"
+    room.forget()
+    rebuild(spark, room.spec)
+    ours = room.derived()
+    assert {field: index.common.keys() for field, index in _indexes(room).items()} == {
+        "status": {f"s{number}" for number in range(5)},
+        "tags": {f"ü:{number}" for number in range(3)},
+        "email": set(),
+    }
+    room.forget()
+    room.rebuild_in_process()
+    assert room.derived() == ours
+    assert verify(spark, room.spec).kinds.keys() == {"unique-conflict"}
+    assert {one.kind for one in room.verify().differences} == {"unique-conflict"}
+
+
+def _indexes(room: Room) -> dict[str, Index]:
+    table = room.table
+    root = table.manifest.root()
+    assert root is not None
+    found = {files.definition.field: files.joined(root) for files in table.indexes}
+    return {field: index for field, index in found.items() if index is not None}
 
 
 def test_rows_without_a_source_vanish_and_deltas_are_merged(spark: SparkSession, file_url: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,15 +15,26 @@ from pyspark.sql.functions import spark_partition_id
 
 from tests.spark.collection_room import Room, customer_id
 from tests.spark.seeded_room import seeded_spec
+from worm.codec.strict_json import JsonValue
 from worm.collections import portions
 from worm.collections.id_ranges import IdRange
 from worm.errors import Corrupt
+from worm.schema import IndexDef
 from worm.spark import shares
 from worm.spark.frames import rows_of, slots
-from worm.spark.rebuild_index import POSTINGS_DDL, _at_positions, _starts, sorted_postings
+from worm.spark.rebuild_index import (
+    POSTINGS_DDL,
+    _first_keys,
+    _Several,
+    divided,
+    gathered_part,
+    sorted_postings,
+)
 from worm.spark.shares import Share, compared_ranges, planned_ranges, planned_shares
 from worm.spark.verify_range import RangeReport, StoredTables, verify_range
 from worm.spark.verify_tasks import _checked, slice_deltas
+from worm.tables.index import Index, entry_keys, new_index
+from worm.tables.manifest import Manifest
 
 
 def _is_whole(found: Sequence[IdRange]) -> bool:
@@ -129,10 +141,49 @@ def test_parts_begin_at_the_same_keys_as_in_one_process(spark: SparkSession, mon
         {f"k{number * 7919 % 1000:03d}" for number in range(300)} | {"", "ü", "\U0001f600", "=null", "\uffff"}
     )
     other = [f"z{number}" for number in range(4)]
-    frame = spark.createDataFrame([*((0, one) for one in keys), *((1, one) for one in other)], "field int, key string")
-    positions = {0: [1, 2, 50, 51, 52, len(keys) - 1], 1: [3]}
-    found = _at_positions(frame.repartition(3), {0: len(keys), 1: len(other)}, positions)
-    assert found == [*((0, keys[at]) for at in positions[0]), (1, "z3")]
+    rows = [*((0, one, 1) for one in keys), *((1, one, 1) for one in other)]
+    frame = spark.createDataFrame(rows, "field int, key string, weight bigint")
+    several = {0: _Several(len(keys), 1, [1, 2, 50, 51, 52, len(keys) - 1]), 1: _Several(len(other), 1, [3])}
+    found = _first_keys(frame.repartition(3), several)
+    assert found == {0: ["", *(keys[at] for at in several[0].positions)], 1: ["", "z3"]}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_uneven_parts_begin_at_the_same_keys_as_in_one_process(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Values on very different numbers of documents: neither a part nor a task may get too many pairs."""
+    for room in ("worm.tables.index", "worm.spark.rebuild_index"):
+        monkeypatch.setattr(f"{room}.COMMON_IDS", 20)
+        monkeypatch.setattr(f"{room}.PART_POSTINGS_MAX", 60)
+    monkeypatch.setattr("worm.tables.index.POSTINGS_PER_PART", 40)
+    monkeypatch.setattr("worm.spark.plan.KEYS_PER_BUCKET", 10)
+    monkeypatch.setattr("worm.spark.plan.SAMPLES_PER_BUCKET", 3)
+    rng = random.Random(seed)
+    counts = [rng.choice((1, 1, 1, 2, 18, 20, 21, 50)) if at % 90 < 30 else 1 for at in range(180)]
+    rows: dict[str, dict[str, JsonValue]] = {
+        f"i{value:03d}-{at:02d}": {"a": f"k{value:03d}", "b": at % 2 == 0, "c": at}
+        for value, count in enumerate(counts)
+        for at in range(count)
+    }
+    definitions = [IndexDef(field="a"), IndexDef(field="b"), IndexDef(field="c"), IndexDef(field="a", unique=True)]
+    pairs = [
+        (number, key, one)
+        for number, definition in enumerate(definitions)
+        for one, row in rows.items()
+        for key in entry_keys(definition, row)
+    ]
+    frame = spark.createDataFrame(pairs, POSTINGS_DDL).repartition(3)
+    division = divided(spark, frame, 16, len(pairs))
+    sorted_rows = sorted_postings(frame, division.starts, division.common, len(pairs), 5).collect()
+    assert max(Counter((row["field"], row["part"]) for row in sorted_rows).values()) <= 60
+    for number, definition in enumerate(definitions):
+        wanted = new_index(Index.of(Manifest("Customer", rows), definition), 16, is_split=True).parts
+        assert division.starts[number] == [part.piece.start for part in wanted]
+        for at, part in enumerate(wanted):
+            of_part = [tuple(row) for row in sorted_rows if (row["field"], row["part"]) == (number, at)]
+            made = gathered_part(definition, division.common.get(number, {}), of_part).index("Customer", "", 0)
+            assert made.encode() == part.body
 
 
 def test_few_tasks_find_the_parts_of_a_small_index(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,11 +195,11 @@ def test_few_tasks_find_the_parts_of_a_small_index(spark: SparkSession, monkeypa
     spark.conf.set("spark.sql.shuffle.partitions", "200")
     context.setJobGroup("parts", "the parts of an index")
     try:
-        starts, pairs = _starts(spark, frame, 16, [])
+        division = divided(spark, frame, 16, 0)
     finally:
         context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # None removes it
         spark.conf.set("spark.sql.shuffle.partitions", before)
-    assert (len(starts[0]), pairs) == (3, 300)
+    assert (len(division.starts[0]), division.pairs) == (3, 300)
     tracker = context.statusTracker()
     jobs = [tracker.getJobInfo(one) for one in tracker.getJobIdsForGroup("parts")]
     stages = {tracker.getStageInfo(one) for job in jobs if job is not None for one in job.stageIds}
@@ -160,7 +211,7 @@ def test_a_part_of_an_index_is_sorted_by_one_task(spark: SparkSession) -> None:
     starts = {0: ["", *(f"{number:03d}" for number in range(1, 300))], 1: ["", "m"]}
     pairs = [(0, f"{number % 300:03d}", f"i{number}") for number in range(900)] + [(1, "m", "a"), (1, "l", "b")]
     frame = spark.createDataFrame(pairs, "field int, key string, id string").repartition(4)
-    rows = sorted_postings(frame, starts, 7).withColumn("task", spark_partition_id()).collect()
+    rows = sorted_postings(frame, starts, {}, 90_000, 7).withColumn("task", spark_partition_id()).collect()
     tasks: dict[tuple[int, int], set[int]] = {}
     for row in rows:
         tasks.setdefault((row["field"], row["part"]), set()).add(row["task"])

@@ -38,7 +38,7 @@ from typing import Literal
 from worm.codec.strict_json import JsonValue
 from worm.errors import Hint, Invalid
 from worm.query.needs import Lookup, Needs, Strategy, leaves
-from worm.tables.index import entry_key
+from worm.tables.index import COMMON_IDS, entry_key
 from worm.tables.view import ASSUMED_BYTES, Size
 from worm.values import dataclass
 
@@ -233,9 +233,10 @@ def _check_lookup(facts: Facts) -> None:
         )
     if not facts.only_root and facts.found() is None:
         raise Invalid(
-            f"index_lookup is not possible: {', '.join(lookup.names)} is missing, damaged or has another definition",
+            f"index_lookup is not possible: {', '.join(lookup.names)} is missing, damaged or has another definition, "
+            f"or a value is on more than {COMMON_IDS:,} documents",
             path="strategy",
-            hint=Hint("call build_indexes() to rebuild it", REBUILD),
+            hint=Hint("leave the strategy out; for the first three, call build_indexes() to rebuild it", REBUILD),
         )
 
 

@@ -34,7 +34,7 @@ from worm.errors import Invalid
 from worm.schema import ModelDef, load_schema
 from worm.spark.staging import BYTES_MAX, ROWS_MAX
 from worm.store.parallel import chunked
-from worm.tables.index import POSTINGS_PER_PART_MAX, parts_wanted
+from worm.tables.index import PART_POSTINGS_MAX, parts_wanted
 from worm.tables.layout import INLINE_PARTITIONS, PARTITION_BYTES, HeadsLayout, ManifestLayout
 from worm.tables.table import Table
 from worm.tables.tree import BASE_SHARE
@@ -77,9 +77,9 @@ def sample_step(keys: int) -> int:
     return max(1, keys // (key_buckets(keys) * SAMPLES_PER_BUCKET))
 
 
-def index_tasks(parts: int, tasks: int) -> int:
-    """How many tasks sort and write the parts of indexes; a part is never divided."""
-    return max(1, min(parts, tasks))
+def index_tasks(parts: int, pairs: int, most: int) -> int:
+    """How many tasks sort and write the parts of indexes. A part is never divided, and large ones share no task."""
+    return max(1, parts if pairs > PART_POSTINGS_MAX else min(parts, tasks_for(pairs, most)))
 
 
 def may_fold(size: int, base: int) -> bool:
@@ -130,8 +130,8 @@ EXECUTORS = 15
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """A collection on paper, with an oplog: `entries` per document, indexes with many different values, some of them
-    unique, and the share of documents that changed since the last run."""
+    """A collection on paper, with an oplog: `entries` per document, indexes with any values, some of them unique, and
+    the share of documents that changed since the last run."""
 
     documents: int
     definition: ModelDef
@@ -312,6 +312,7 @@ def _verify(paper: Paper, tasks: int, most: int) -> Iterator[Stage]:
             {"GET": paper.partitions},
             pairs,
         )
+        yield _values(pairs)
         yield _parts(paper, most, "compare indexes", "GET")
     yield from _claims(paper, "audit claims", written=0)
 
@@ -364,20 +365,24 @@ def _base(paper: Paper, tasks: int, most: int) -> Iterator[Stage]:
     if paper.indexes:
         pairs = count * paper.indexes
         yield Stage("pairs", tasks, per_task * paper.indexes, _share(weight, tasks), staged, {"GET": files}, pairs)
+        yield _values(pairs)
         keys = key_buckets(count) * paper.indexes
         yield Stage("buckets", keys, 2 * KEYS_PER_BUCKET, 2 * KEYS_PER_BUCKET * POSTING_BYTES, 0, {}, 2 * pairs)
         yield _parts(paper, most, "indexes", "PUT")
 
 
+def _values(pairs: int) -> Stage:
+    """Spark counts the documents of each value."""
+    tasks = tasks_for(pairs, SHUFFLE_PARTITIONS)
+    return Stage("values", tasks, _share(pairs, tasks), _share(pairs, tasks) * POSTING_BYTES, 0, {}, pairs)
+
+
 def _parts(paper: Paper, most: int, name: str, kind: str) -> Stage:
+    """The largest parts that any distribution of values gives."""
     pairs, parts = paper.documents * paper.indexes, paper.index_parts * paper.indexes
-    tasks = index_tasks(parts, tasks_for(pairs, most))
-    together = -(-parts // tasks)
-    per_part = min(POSTINGS_PER_PART_MAX, _share(paper.documents, paper.index_parts))
-    held = per_part * POSTING_BYTES * CHECKED_HELD
-    return Stage(
-        name, tasks, together * per_part, 2 * together * per_part * POSTING_BYTES, held, {kind: parts}, 2 * pairs
-    )
+    per_task = min(PART_POSTINGS_MAX, pairs)
+    data, held = 2 * per_task * POSTING_BYTES, per_task * POSTING_BYTES * CHECKED_HELD
+    return Stage(name, index_tasks(parts, pairs, most), per_task, data, held, {kind: parts}, 2 * pairs)
 
 
 def _claims(paper: Paper, name: str, written: float = 0.0) -> Iterator[Stage]:

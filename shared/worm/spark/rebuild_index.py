@@ -13,21 +13,34 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, groupby
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql.functions import col, count, count_distinct, lit, pmod, xxhash64
+from pyspark.sql.functions import broadcast, col, count, lit, pmod, when, xxhash64
+from pyspark.sql.functions import max as largest
+from pyspark.sql.functions import sum as total
 
+from worm.schema import IndexDef
 from worm.spark.cluster import JobSpec, parallelism
 from worm.spark.frames import Values, batches_of, rows_of, slots
 from worm.spark.plan import SHUFFLE_PARTITIONS, index_tasks, key_buckets, sample_step, tasks_for
 from worm.spark.rebuild_tasks import staged_frame
 from worm.spark.staging import StagedFile, Staging
-from worm.tables.index import Index, IndexEntries, entry_keys, new_part, parts_wanted
-from worm.tables.root import IndexPieces, Piece, cuts
+from worm.tables.index import (
+    COMMON_IDS,
+    PART_POSTINGS_MAX,
+    Index,
+    IndexEntries,
+    entry_keys,
+    new_part,
+    part_step,
+    parts_wanted,
+)
+from worm.tables.root import IndexPieces, Piece, cuts, heavy_keys
 from worm.tables.table import Table
 
 if TYPE_CHECKING:
@@ -35,17 +48,29 @@ if TYPE_CHECKING:
 
 Starts = Mapping[int, Sequence[str]]
 """For each index, by its number: the first entry keys of ranges; the first range starts at ""."""
+Common = Mapping[int, Mapping[str, int]]
+"""For each index, by its number: the entry keys of common values, with the number of their documents."""
 POSTINGS = pa.schema([("field", pa.int32()), ("key", pa.string()), ("id", pa.string())])
 NUMBERED = pa.schema([*POSTINGS, ("part", pa.int32()), ("slot", pa.int32())])
-BUCKETS = pa.schema([("field", pa.int32()), ("bucket", pa.int32()), ("key", pa.string()), ("slot", pa.int32())])
+BUCKETS = pa.schema(
+    [
+        ("field", pa.int32()),
+        ("bucket", pa.int32()),
+        ("key", pa.string()),
+        ("weight", pa.int64()),
+        ("slot", pa.int32()),
+    ]
+)
 KEYS = pa.schema([("field", pa.int32()), ("key", pa.string())])
+WEIGHTS = pa.schema([("field", pa.int32()), ("part", pa.int32()), ("weight", pa.int64())])
 PARTS = pa.schema(
     [("field", pa.int32()), ("part", pa.int32()), ("file", pa.string()), ("n", pa.int64()), ("size", pa.int64())]
 )
 POSTINGS_DDL = "field int, key string, id string"
 NUMBERED_DDL = f"{POSTINGS_DDL}, part int, slot int"
-BUCKETS_DDL = "field int, bucket int, key string, slot int"
+BUCKETS_DDL = "field int, bucket int, key string, weight bigint, slot int"
 KEYS_DDL = "field int, key string"
+WEIGHTS_DDL = "field int, part int, weight bigint"
 PARTS_DDL = "field int, part int, file string, n bigint, size bigint"
 
 
@@ -59,8 +84,9 @@ def build_indexes(spark: SparkSession, spec: JobSpec, files: Sequence[StagedFile
     )
     try:
         spark.sparkContext.setJobDescription(f"{spec.model}: indexes")
-        starts, pairs = _starts(spark, postings, spec.collection().definition.manifest.max_partitions, files)
-        written = _written(postings, spec, starts, tasks_for(pairs, parallelism(spark)))
+        pairs = sum(file.live for file in files) * len(table.indexes)
+        division = divided(spark, postings, spec.collection().definition.manifest.max_partitions, pairs)
+        written = _written(postings, spec, division, parallelism(spark))
     finally:
         postings.unpersist()
     found: dict[str, IndexPieces] = {}
@@ -87,21 +113,56 @@ def _postings(spec: JobSpec, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.R
 # Where parts begin
 
 
-def _starts(
-    spark: SparkSession, postings: DataFrame, parts_max: int, files: Sequence[StagedFile]
-) -> tuple[Starts, int]:
-    """Per index the first entry keys of its parts; and the number of all pairs."""
-    with _shuffled_by(spark, tasks_for(sum(file.live for file in files), SHUFFLE_PARTITIONS)):
-        counted = postings.groupBy("field").agg(count("*").alias("n"), count_distinct("key").alias("keys")).collect()
-        starts: dict[int, list[str]] = {row["field"]: [""] for row in counted}
-        positions = {row["field"]: cuts(row["keys"], parts_wanted(row["n"], parts_max)) for row in counted}
-        several = {row["field"]: int(row["keys"]) for row in counted if positions[row["field"]]}
+@dataclass(frozen=True, slots=True)
+class Division:
+    """How indexes are divided. `common`: the common values of each, with the number of their documents. `pairs`: how
+    many pairs all indexes have, without those of common values."""
+
+    starts: Starts
+    common: Common
+    pairs: int
+
+
+def divided(spark: SparkSession, postings: DataFrame, parts_max: int, pairs: int) -> Division:
+    """As `index.new_index` divides them. `pairs`: about how many there are."""
+    with _shuffled_by(spark, tasks_for(pairs, SHUFFLE_PARTITIONS)):
+        values = _values(postings)
+        weights = values.groupBy("field").agg(
+            total("weight").alias("pairs"), count("*").alias("keys"), largest("n").alias("n")
+        )
+        counted = {row["field"]: row for row in weights.collect()}
+        is_common = any(row["n"] > COMMON_IDS for row in counted.values())
+        common = _common(values) if is_common else {}
+        several = {
+            field: _Several(row["keys"], min(row["n"], COMMON_IDS), positions)
+            for field, row in counted.items()
+            if (positions := cuts(row["keys"], parts_wanted(row["pairs"], parts_max)))
+        }
+        starts = {field: [""] for field in counted}
         if several:
-            keys = postings.filter(col("field").isin(list(several))).select("field", "key").distinct()
-            keys = keys.coalesce(tasks_for(sum(several.values()), parallelism(spark)))  # what is persisted keeps them
-            for field, key in _at_positions(keys, several, positions):
-                starts[field].append(key)
-    return starts, sum(row["n"] for row in counted)
+            keys = values.filter(col("field").isin(list(several))).select("field", "key", "weight")
+            keys = keys.coalesce(tasks_for(sum(one.keys for one in several.values()), parallelism(spark)))
+            starts |= _first_keys(keys, several)  # what is persisted there keeps the number of tasks
+    return Division(starts, common, sum(row["pairs"] for row in counted.values()))
+
+
+def _values(postings: DataFrame) -> DataFrame:
+    """Each value, on how many documents it is, and its weight: a common one is one entry."""
+    values = postings.groupBy("field", "key").agg(count("*").alias("n"))
+    return values.withColumn("weight", when(col("n") > COMMON_IDS, 1).otherwise(col("n")))
+
+
+def common_values(spark: SparkSession, postings: DataFrame, pairs: int) -> Common:
+    with _shuffled_by(spark, tasks_for(pairs, SHUFFLE_PARTITIONS)):
+        return _common(_values(postings))
+
+
+def _common(values: DataFrame) -> Common:
+    """Few: each is on more than `COMMON_IDS` documents."""
+    found: dict[int, dict[str, int]] = defaultdict(dict)
+    for row in values.filter(col("n") > COMMON_IDS).collect():
+        found[row["field"]][row["key"]] = row["n"]
+    return found
 
 
 @contextmanager
@@ -116,29 +177,78 @@ def _shuffled_by(spark: SparkSession, tasks: int) -> Iterator[None]:
         spark.conf.set(name, before)
 
 
-def _at_positions(
-    keys: DataFrame, counts: Mapping[int, int], positions: Mapping[int, Sequence[int]]
-) -> list[tuple[int, str]]:
-    """The keys at these positions in the order of all keys of their index; in order."""
-    borders = _borders(keys, counts)
+@dataclass(frozen=True, slots=True)
+class _Several:
+    """An index with several parts: how many keys it has, the weight of its heaviest key, and the positions of the keys
+    that its parts start with, unless one of these would be too heavy."""
+
+    keys: int
+    heaviest: int
+    positions: Sequence[int]
+
+    @property
+    def may_be_uneven(self) -> bool:
+        longest = -(-self.keys // (len(self.positions) + 1))
+        return longest * self.heaviest > PART_POSTINGS_MAX
+
+
+def _first_keys(keys: DataFrame, several: Mapping[int, _Several]) -> dict[int, list[str]]:
+    """The first keys of the parts of these indexes."""
+    borders = _borders(keys, {field: one.keys for field, one in several.items()})
     places = _numbers(borders)
     tasks = slots(len(places))
     bucketed = keys.mapInArrow(partial(_bucketed, borders, places, tasks), BUCKETS_DDL).persist(StorageLevel.DISK_ONLY)
     try:
-        sizes = {
-            (one["field"], one["bucket"]): one["count"] for one in bucketed.groupBy("field", "bucket").count().collect()
-        }
-        wanted: dict[tuple[int, int], list[int]] = defaultdict(list)
-        for field, starts in borders.items():
-            before = list(accumulate((sizes.get((field, at), 0) for at in range(len(starts))), initial=0))
-            for position in positions[field]:
-                bucket = bisect_right(before, position) - 1
-                wanted[field, bucket].append(position - before[bucket])
+        sums = bucketed.groupBy("field", "bucket").agg(count("*").alias("keys"), total("weight").alias("weight"))
+        sizes = {(row["field"], row["bucket"]): row for row in sums.collect()}
         ordered = bucketed.repartition(len(tasks), "slot").sortWithinPartitions("field", "bucket", "key")
-        picked = ordered.mapInArrow(partial(_picked, dict(wanted)), KEYS_DDL).collect()
-        return sorted((one["field"], one["key"]) for one in picked)
+
+        def before(field: int, what: str) -> list[int]:
+            """What all buckets of an index before each one have together."""
+            every = (sizes.get((field, at)) for at in range(len(borders[field])))
+            return list(accumulate((0 if one is None else one[what] for one in every), initial=0))
+
+        wanted: dict[tuple[int, int], list[int]] = defaultdict(list)
+        for field, one in several.items():
+            sofar = before(field, "keys")
+            for position in one.positions:
+                bucket = bisect_right(sofar, position) - 1
+                wanted[field, bucket].append(position - sofar[bucket])
+        starts = _collected(ordered.mapInArrow(partial(_picked, dict(wanted)), KEYS_DDL), several)
+        uneven = _uneven(bucketed, {field: starts[field] for field, one in several.items() if one.may_be_uneven})
+        if uneven:
+            passed = {(field, at): weight for field in uneven for at, weight in enumerate(before(field, "weight"))}
+            heavy = _collected(ordered.mapInArrow(partial(_heavy, passed, part_step()), KEYS_DDL), uneven)
+            starts |= {field: ["", *found[2:]] for field, found in heavy.items()}  # the first key of all is in ""
+        return starts
     finally:
         bucketed.unpersist()
+
+
+def _collected(found: DataFrame, fields: Iterable[int]) -> dict[int, list[str]]:
+    """The first keys of parts; the first part starts at ""."""
+    starts: dict[int, list[str]] = {field: [""] for field in fields}
+    for field, key in sorted((row["field"], row["key"]) for row in found.collect()):
+        starts[field].append(key)
+    return starts
+
+
+def _uneven(bucketed: DataFrame, starts: Starts) -> list[int]:
+    """The indexes of which a part would have too many pairs."""
+    if not starts:
+        return []
+    parts = bucketed.mapInArrow(partial(_weighed, starts), WEIGHTS_DDL).groupBy("field", "part")
+    heavy = parts.agg(total("weight").alias("weight")).filter(col("weight") > PART_POSTINGS_MAX)
+    return sorted(row["field"] for row in heavy.select("field").distinct().collect())
+
+
+def _weighed(starts: Starts, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The weights of keys, added up by part."""
+    sums: dict[tuple[int, int], int] = defaultdict(int)
+    for field, _, key, weight, _ in rows_of(batches):
+        if field in starts:
+            sums[field, bisect_right(starts[field], key) - 1] += weight
+    yield from batches_of(((field, part, weight) for (field, part), weight in sums.items()), WEIGHTS)
 
 
 def _borders(keys: DataFrame, counts: Mapping[int, int]) -> dict[int, list[str]]:
@@ -163,9 +273,9 @@ def _bucketed(
     borders: Starts, places: Mapping[tuple[int, int], int], tasks: Sequence[int], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     def found() -> Iterator[Values]:
-        for field, key in rows_of(batches):
+        for field, key, weight in rows_of(batches):
             bucket = bisect_right(borders[field], key) - 1
-            yield field, bucket, key, tasks[places[field, bucket]]
+            yield field, bucket, key, weight, tasks[places[field, bucket]]
 
     return batches_of(found(), BUCKETS)
 
@@ -183,15 +293,36 @@ def _picked(
     return batches_of(found(), KEYS)
 
 
+def _heavy(
+    passed: Mapping[tuple[int, int], int], step: int, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The keys of sorted buckets that start parts with about equal numbers of pairs. `passed`: the weight before each
+    bucket."""
+
+    def found() -> Iterator[Values]:
+        for place, rows in groupby(rows_of(batches), key=lambda row: (row[0], row[1])):
+            if place in passed:
+                keys, weights = zip(*((row[2], row[3]) for row in rows), strict=True)
+                yield from ((place[0], key) for key in heavy_keys(keys, weights, step, passed[place]))
+
+    return batches_of(found(), KEYS)
+
+
 # Parts
 
 
-def sorted_postings(postings: DataFrame, starts: Starts, tasks: int) -> DataFrame:
-    """All pairs of a part in one task, in order; neighboring parts share a task if there are more of them."""
+def sorted_postings(postings: DataFrame, starts: Starts, common: Common, pairs: int, most: int) -> DataFrame:
+    """All pairs of a part in one task, in order; small neighboring parts share a task. A common value has one row
+    without an id instead of its pairs. `pairs`: about how many there are; `most`: how many tasks few of them get."""
     places = _numbers(starts)
-    tasks = index_tasks(len(places), tasks)
+    tasks = index_tasks(len(places), pairs, most)
     numbers = slots(tasks)
     to_slot = [numbers[at * tasks // len(places)] for at in range(len(places))]
+    marks = [(field, key, None) for field, found in common.items() for key in found]
+    if marks:
+        marked = postings.sparkSession.createDataFrame(marks, POSTINGS_DDL)
+        others = postings.join(broadcast(marked.select("field", "key")), ["field", "key"], "left_anti")
+        postings = others.select("field", "key", "id").unionByName(marked)
     numbered = postings.mapInArrow(partial(_numbered, starts, places, to_slot), NUMBERED_DDL)
     return numbered.repartition(tasks, "slot").sortWithinPartitions("field", "part", "key", "id")
 
@@ -210,25 +341,38 @@ def _numbered(
         )
 
 
-def _written(postings: DataFrame, spec: JobSpec, starts: Starts, tasks: int) -> dict[int, list[Piece]]:
+def _written(postings: DataFrame, spec: JobSpec, division: Division, most: int) -> dict[int, list[Piece]]:
+    starts, common = division.starts, division.common
     if not starts:
         return {}
-    write = partial(_write, spec, starts)
+    write = partial(_write, spec, starts, common)
     pieces: dict[int, list[Piece]] = defaultdict(list)
-    for row in sorted(sorted_postings(postings, starts, tasks).mapInArrow(write, PARTS_DDL).collect()):
+    parts = sorted_postings(postings, starts, common, division.pairs, most).mapInArrow(write, PARTS_DDL)
+    for row in sorted(parts.collect()):
         start = starts[row["field"]][row["part"]]
         pieces[row["field"]].append(Piece(row["file"], row["n"], row["size"], start))
     return pieces
 
 
-def _write(spec: JobSpec, starts: Starts, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def gathered_part(definition: IndexDef, common: Mapping[str, int], rows: Iterable[Values]) -> IndexEntries:
+    """The entries of one part from its sorted rows."""
+    gathered = IndexEntries(definition)
+    for _, key, entity_id, *_ in rows:
+        if entity_id is not None:
+            gathered.put(key, entity_id)
+        elif key in common:
+            gathered.put_common(key, common[key])
+    return gathered
+
+
+def _write(
+    spec: JobSpec, starts: Starts, common: Common, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     indexes = Table(spec.collection()).indexes
 
     def written() -> Iterator[Values]:
         for (field, number), rows in groupby(rows_of(batches), key=lambda row: (row[0], row[3])):
-            gathered = IndexEntries(indexes[field].definition)
-            for _, key, entity_id, *_ in rows:
-                gathered.put(key, entity_id)
+            gathered = gathered_part(indexes[field].definition, common.get(field, {}), rows)
             part = gathered.index(spec.model, "", 0)
             piece = indexes[field].pieces.put(new_part(number, starts[field][number], part))
             indexes[field].pieces.keep(set())

@@ -22,7 +22,7 @@ from worm.spark.cluster import JobSpec, parallelism, store_at
 from worm.spark.frames import BATCH_ROWS, batches_of, rows_of, slots
 from worm.spark.plan import DAMAGED_SHOWN_MAX, tasks_for
 from worm.spark.rebuild_claims import audited, compared_claims
-from worm.spark.rebuild_index import POSTINGS_DDL, sorted_postings
+from worm.spark.rebuild_index import POSTINGS_DDL, Common, common_values, sorted_postings
 from worm.spark.rebuild_job import rebuild
 from worm.spark.rebuild_tasks import for_spec, run
 from worm.spark.shares import planned_shares
@@ -44,7 +44,7 @@ from worm.spark.verify_tasks import (
     share_row,
     slice_deltas,
 )
-from worm.tables.index import Index
+from worm.tables.index import COMMON_IDS, Index
 from worm.tables.manifest import Manifest
 from worm.tables.root import Root
 from worm.tables.table import Table
@@ -95,13 +95,14 @@ def verify(spark: SparkSession, spec: JobSpec, out: str | None = None) -> JobRep
     Parquet."""
     spark.sparkContext.setJobDescription(f"{spec.model}: verify")
     checked = _shares(spark, spec).mapInArrow(partial(check, spec), CHECKED_DDL).persist(StorageLevel.DISK_ONLY)
+    kept = [checked]
     try:
         report = JobReport(spec.model)
         updated, revision, damaged = _count(checked, report)
         # In one union: `union` of a persisted union would compute all of its frames again.
         found = [checked.filter(col("tag").isin(DIFFERENCE, REJECTED)).select("kind", "key", "detail")]
         found += _claims(spark, spec, checked, report.documents)
-        found += _tables(spark, spec, updated, revision, damaged)
+        found += _tables(spark, spec, updated, revision, damaged, kept)
         told = reduce(lambda one, other: one.unionByName(other), found).persist(StorageLevel.DISK_ONLY)
         counts = {row["kind"]: row["count"] for row in told.groupBy("kind").count().collect()}
         report.rejected = counts.pop(REJECTED, 0)
@@ -112,7 +113,8 @@ def verify(spark: SparkSession, spec: JobSpec, out: str | None = None) -> JobRep
             _write(spec, told.coalesce(tasks), out)
         told.unpersist()
     finally:
-        checked.unpersist()
+        for frame in kept:
+            frame.unpersist()
     return report
 
 
@@ -183,8 +185,10 @@ def _claims(spark: SparkSession, spec: JobSpec, checked: DataFrame, documents: i
 # Tables
 
 
-def _tables(spark: SparkSession, spec: JobSpec, updated: str, revision: int, damaged: int) -> Iterator[DataFrame]:
-    """Check what belongs to the table as a whole."""
+def _tables(
+    spark: SparkSession, spec: JobSpec, updated: str, revision: int, damaged: int, kept: list[DataFrame]
+) -> Iterator[DataFrame]:
+    """Check what belongs to the table as a whole. `kept` gets what is persisted until the end."""
     collection = spec.collection()
     table, report = Table(collection), VerifyReport(spec.model)
     root = table.manifest.root() if table.is_kept else None
@@ -203,7 +207,7 @@ def _tables(spark: SparkSession, spec: JobSpec, updated: str, revision: int, dam
             report.differ(
                 "manifest-differs", table.manifest.key, f"lastUpdated {root.last_updated} differs from the rebuilt one"
             )
-        yield from _parts(spark, spec, table, root, report)
+        yield from _parts(spark, spec, table, root, report, kept)
     rows = [(one.kind, one.key, one.detail) for one in report.differences]
     yield spark.createDataFrame(rows, FOUND_DDL)
 
@@ -215,7 +219,7 @@ def _is_older(root: Root[Manifest], updated: str, damaged: int) -> bool:
 
 
 def _parts(
-    spark: SparkSession, spec: JobSpec, table: Table, root: Root[Manifest], report: VerifyReport
+    spark: SparkSession, spec: JobSpec, table: Table, root: Root[Manifest], report: VerifyReport, kept: list[DataFrame]
 ) -> Iterator[DataFrame]:
     """Check the parts of every index against their partitions."""
     parts: dict[tuple[int, int], str] = {}
@@ -233,12 +237,19 @@ def _parts(
     if not parts:
         return
     partitions = [(piece.file,) for piece in table.manifest.partitions(root)]
-    tasks = tasks_for(root.count, parallelism(spark))
-    names = spark.createDataFrame(spark.sparkContext.parallelize(partitions, tasks), "file string")
-    postings = names.mapInArrow(partial(base_postings, spec), POSTINGS_DDL).filter(col("field").isin(list(starts)))
+    most, pairs = parallelism(spark), root.count * len(starts)
+    names = spark.sparkContext.parallelize(partitions, tasks_for(root.count, most))
+    postings = spark.createDataFrame(names, "file string").mapInArrow(partial(base_postings, spec), POSTINGS_DDL)
+    postings = postings.filter(col("field").isin(list(starts)))
+    common: Common = {}
+    if root.count > COMMON_IDS:
+        postings = postings.persist(StorageLevel.DISK_ONLY)
+        kept.append(postings)
+        common = common_values(spark, postings, pairs)
     every = [(number, start, None) for number, keys in starts.items() for start in keys]
     together = postings.unionByName(spark.createDataFrame(every, POSTINGS_DDL).coalesce(1))
-    yield sorted_postings(together, starts, tasks).mapInArrow(partial(compare_parts, spec, parts), FOUND_DDL)
+    compare = partial(compare_parts, spec, parts, common)
+    yield sorted_postings(together, starts, common, pairs, most).mapInArrow(compare, FOUND_DDL)
 
 
 # Reports

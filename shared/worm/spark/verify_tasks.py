@@ -18,10 +18,10 @@ from worm.errors import Corrupt
 from worm.spark.cluster import JobSpec
 from worm.spark.frames import Values, batches_of, rows_of
 from worm.spark.rebuild_claims import wanted_rows
-from worm.spark.rebuild_index import POSTINGS
+from worm.spark.rebuild_index import POSTINGS, Common, gathered_part
 from worm.spark.shares import Share
 from worm.spark.verify_range import RangeReport, StoredTables, verify_range
-from worm.tables.index import IndexEntries, entry_keys
+from worm.tables.index import entry_keys
 from worm.tables.manifest import Manifest
 from worm.tables.root import cut
 from worm.tables.table import Table
@@ -132,7 +132,7 @@ def base_postings(spec: JobSpec, batches: Iterable[pa.RecordBatch]) -> Iterator[
 
 
 def compare_parts(
-    spec: JobSpec, parts: dict[tuple[int, int], str], batches: Iterable[pa.RecordBatch]
+    spec: JobSpec, parts: dict[tuple[int, int], str], common: Common, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Sorted pairs of whole parts → differences from the files of the parts."""
     indexes = Table(spec.collection()).indexes
@@ -140,11 +140,7 @@ def compare_parts(
     def found() -> Iterator[Values]:
         for (field, number), rows in groupby(rows_of(batches), key=lambda row: (row[0], row[3])):
             files = indexes[field]
-            gathered = IndexEntries(files.definition)
-            for _, key, entity_id, *_ in rows:
-                if entity_id is not None:
-                    gathered.put(key, entity_id)
-            wanted = gathered.index(spec.model, "", 0)
+            wanted = gathered_part(files.definition, common.get(field, {}), rows).index(spec.model, "", 0)
             try:
                 (stored,) = files.pieces.get([parts[field, number]])
             except Corrupt as damage:

@@ -12,12 +12,15 @@ any value, and their documents decide. JSON starts neither with `#` nor with `c`
 If a table is spread over files (`root.py`), its index is divided into parts by ranges of entry keys, and the root names
 the parts. The file of the index is then a *stub* that only says that it is `partitioned`. The stub is written before
 the root names parts, so no reader trusts entries that are no longer kept up to date.
+
+A value is *common* if more than `COMMON_IDS` documents have it. A part has only their number: a scan finds so many
+documents sooner than a lookup, and no reader, worker or task has to hold all of their ids.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import cast
 
@@ -29,7 +32,7 @@ from worm.schema import IndexDef
 from worm.store.cas import CasFile
 from worm.tables.manifest import Manifest
 from worm.tables.pieces import NewFile, Pieces, new_file
-from worm.tables.root import IndexPieces, Piece, Root, balanced_starts, cut
+from worm.tables.root import IndexPieces, Piece, Root, balanced_starts, cut, heavy_keys, weights_between
 from worm.values import dataclass
 
 Entries = dict[str, list[str] | str]
@@ -38,8 +41,12 @@ CUT_KEY = "=cut"
 KEY_BYTES_MAX = 1024
 POSTINGS_PER_PART = 20_000
 POSTINGS_PER_PART_MAX = 200_000
-"""Parts have about this many pairs of value and id at most, whatever `maxPartitions` says, unless one value is on more
-documents."""
+"""Parts have about this many pairs of value and id on average, whatever `maxPartitions` says."""
+PART_POSTINGS_MAX = 250_000
+"""If some values are on so many more documents than others that a part would have more pairs, parts are cut by their
+pairs instead of by their values."""
+COMMON_IDS = 100_000
+"""A value on more documents is common."""
 PART = "part"
 INDEX = record(
     "an index that this version of worm reads",
@@ -53,7 +60,7 @@ INDEX = record(
         "revision": WHOLE,
         "entries": object_of(one_or_list_of(TEXT)),
     },
-    {"conflicts": object_of(list_of(TEXT)), "partitioned": FLAG},
+    {"conflicts": object_of(list_of(TEXT)), "common": object_of(WHOLE), "partitioned": FLAG},
 )
 
 
@@ -83,7 +90,8 @@ def entry_keys(definition: IndexDef, row: Row) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """The index of one field as of one manifest revision."""
+    """The index of one field as of one manifest revision. `common`: how many documents have each common value, in a
+    part."""
 
     model: str
     field: str
@@ -94,6 +102,7 @@ class Index:
     entries: Entries
     conflicts: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     partitioned: bool = False
+    common: dict[str, int] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, manifest: Manifest, definition: IndexDef) -> Index:
@@ -108,18 +117,33 @@ class Index:
 
     def stub(self) -> Index:
         """What replaces the index while its entries are in parts, which the table's root names."""
-        return dataclasses.replace(self, entries={}, conflicts={}, partitioned=True)
+        return dataclasses.replace(self, entries={}, conflicts={}, common={}, partitioned=True)
 
-    def part(self, keys: Iterable[str]) -> Index:
+    def without_common(self) -> Index:
+        """As parts have it: common values without ids."""
+        common = {key: number for key in self.entries if (number := len(self.ids_under(key))) > COMMON_IDS}
+        return dataclasses.replace(
+            self,
+            entries={key: ids for key, ids in self.entries.items() if key not in common},
+            conflicts={key: [] if key in common else ids for key, ids in self.conflicts.items()},
+            common=common,
+        )
+
+    def part(self, keys: Sequence[str]) -> Index:
         """Some of its entries. The root has the times and revisions, so an unchanged part stays the same."""
-        entries = {key: self.entries[key] for key in keys}
-        conflicts = {key: self.conflicts[key] for key in entries if key in self.conflicts}
-        return dataclasses.replace(self, last_updated="", revision=0, entries=entries, conflicts=conflicts)
+        return dataclasses.replace(
+            self,
+            last_updated="",
+            revision=0,
+            entries={key: self.entries[key] for key in keys if key in self.entries},
+            conflicts={key: self.conflicts[key] for key in keys if key in self.conflicts},
+            common={key: self.common[key] for key in keys if key in self.common},
+        )
 
     @property
-    def postings(self) -> int:
-        """The number of pairs of value and id."""
-        return sum(len(self.ids_under(key)) for key in self.entries)
+    def keys(self) -> set[str]:
+        """Of all values, also of common ones."""
+        return {*self.entries, *self.common}
 
     def ids(self, value: JsonValue) -> list[str]:
         """The ids of the documents that have this value."""
@@ -144,6 +168,8 @@ class Index:
         }
         if self.partitioned:
             shape["partitioned"] = True
+        if self.common:
+            shape["common"] = cast("dict[str, JsonValue]", self.common)
         if self.conflicts:
             shape["conflicts"] = cast("dict[str, JsonValue]", self.conflicts)
         return seal(shape)
@@ -162,6 +188,7 @@ class Index:
             entries=cast(Entries, shape["entries"]),
             conflicts=cast("dict[str, list[str]]", shape.get("conflicts", {})),
             partitioned=shape.get("partitioned") is True,
+            common=cast("dict[str, int]", shape.get("common", {})),
         )
 
 
@@ -171,6 +198,7 @@ class IndexEntries:
     def __init__(self, definition: IndexDef) -> None:
         self.definition = definition
         self._ids: dict[str, list[str]] = {}
+        self._common: dict[str, int] = {}
 
     def add(self, rows: Mapping[str, Row]) -> None:
         for entity_id in sorted(rows):
@@ -179,6 +207,10 @@ class IndexEntries:
 
     def put(self, key: str, entity_id: str) -> None:
         self._ids.setdefault(key, []).append(entity_id)
+
+    def put_common(self, key: str, number: int) -> None:
+        """A common value, of which no id is put."""
+        self._common[key] = number
 
     def index(self, model: str, last_updated: str, revision: int) -> Index:
         entries: Entries = dict(self._ids)
@@ -189,8 +221,10 @@ class IndexEntries:
             several = {key: conflicts.pop(key) for key in (NULL_KEY, CUT_KEY) if key in conflicts}
             entries = {key: holders[0] for key, holders in self._ids.items()}
             entries.update(several)
+            conflicts.update({key: [] for key in self._common if key not in (NULL_KEY, CUT_KEY)})
         kind, unique = self.definition.type, self.definition.unique
-        return Index(model, self.definition.field, kind, unique, last_updated, revision, entries, conflicts)
+        found = Index(model, self.definition.field, kind, unique, last_updated, revision, entries, conflicts)
+        return dataclasses.replace(found, common=self._common)
 
 
 # Files
@@ -212,14 +246,29 @@ class NewIndex:
 
 def new_index(index: Index, parts_max: int, *, is_split: bool) -> NewIndex:
     """The index divided into parts."""
-    keys = sorted(index.entries)
-    starts = balanced_starts(keys, parts_wanted(index.postings, parts_max), parts_max)
+    index = index.without_common()
+    keys = sorted(index.keys)
+    starts = _part_starts(keys, [max(1, len(index.ids_under(key))) for key in keys], parts_max)
     cut_keys = enumerate(zip(starts, cut(keys, starts), strict=True))
     return NewIndex(index, is_split, tuple(new_part(at, start, index.part(some)) for at, (start, some) in cut_keys))
 
 
 def new_part(number: int, start: str, part: Index) -> NewFile[Index]:
-    return new_file(f"{PART}-{number}", part.encode(), part, count=len(part.entries), start=start)
+    return new_file(f"{PART}-{number}", part.encode(), part, count=len(part.keys), start=start)
+
+
+def _part_starts(keys: Sequence[str], weights: Sequence[int], parts_max: int) -> list[str]:
+    """The first keys of the parts. A common value weighs as much as one pair. Spark finds the same ones without seeing
+    all keys (`spark/rebuild_index.py`)."""
+    starts = balanced_starts(keys, parts_wanted(sum(weights), parts_max), parts_max)
+    if max(weights_between(keys, weights, starts)) <= PART_POSTINGS_MAX:
+        return starts
+    return ["", *heavy_keys(keys, weights, part_step())[1:]]
+
+
+def part_step() -> int:
+    """Parts that are cut by their pairs have about as many. One has at most those of one value more."""
+    return PART_POSTINGS_MAX - COMMON_IDS
 
 
 def parts_wanted(postings: int, parts_max: int) -> int:
@@ -308,4 +357,5 @@ class IndexFiles:
         for part in self.read_parts(known.parts):
             whole.entries.update(part.entries)
             whole.conflicts.update(part.conflicts)
+            whole.common.update(part.common)
         return whole

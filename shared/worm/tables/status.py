@@ -106,7 +106,7 @@ def index_status(table: Table, name: str, files: IndexFiles) -> IndexStatus:
         definition.field,
         definition.type,
         definition.unique,
-        len(found.entries.keys() - {NULL_KEY, CUT_KEY}),
+        len(found.keys - {NULL_KEY, CUT_KEY}),
         size,
         len(found.conflicts),
         index is not None,

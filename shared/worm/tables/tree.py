@@ -487,8 +487,8 @@ class ManifestTree(Tree[Manifest]):
             files.pieces.keep(set())
 
     def lookup(self, files: IndexFiles, root: Root[Manifest], keys: Sequence[str]) -> set[str] | None:
-        """The ids under the entry keys; None if the root has no such index. If no rows were cut, no part is read for
-        them."""
+        """The ids under the entry keys; None if the root has no such index, or if a value is common. If no rows were
+        cut, no part is read for them."""
         known, definition = root.indexes.get(files.definition.field), files.definition
         if known is None or known.type != definition.type:
             return None
@@ -497,6 +497,8 @@ class ManifestTree(Tree[Manifest]):
         found: set[str] = set()
         stored = [key for key in keys if key != CUT_KEY or root.cut]
         for part in files.read_parts(covering(known.parts, stored)):
+            if any(key in part.common for key in stored):
+                return None
             found.update(entity_id for key in keys for entity_id in part.ids_under(key))
         found.difference_update(delta.seqs)
         newer = files.index_of_delta(delta)

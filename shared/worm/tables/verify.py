@@ -353,7 +353,7 @@ def _verify_files(table: Table, expected: Manifest, report: VerifyReport) -> Non
     for files in table.indexes:
         wanted = Index.of(base, files.definition)
         if root is not None:
-            _verify_parts(files, root, wanted, report)
+            _verify_parts(files, root, wanted.without_common(), report)
         else:
             verify_index(files, wanted, report)
 
@@ -389,10 +389,13 @@ def beside_parts(files: IndexFiles) -> tuple[str, str, str]:
 
 
 def explain_index(index: Index, wanted: Index) -> str:
-    keys = {*index.entries, *wanted.entries}
-    wrong = [key for key in keys if index.entries.get(key) != wanted.entries.get(key)]
+    wrong = [key for key in index.keys | wanted.keys if _under(index, key) != _under(wanted, key)]
     shown = ", ".join(sorted(wrong)[:DETAILS_MAX]) or f"revision {index.revision}, expected {wanted.revision}"
     return f"{differing(len(wrong), 'value')}: {shown}"
+
+
+def _under(index: Index, key: str) -> object:
+    return index.entries.get(key), index.common.get(key)
 
 
 def differing(number: int, noun: str) -> str:
