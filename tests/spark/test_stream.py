@@ -281,6 +281,27 @@ def test_a_stream_waits_while_heads_are_lost() -> None:
     each_once(query, path)
 
 
+@pytest.mark.usefixtures("tiny_files")
+def test_a_stream_goes_on_when_a_lost_file_of_the_heads_is_back(caplog: pytest.LogCaptureFixture) -> None:
+    """A repair stores the same file again, and the root stays the same."""
+    path = spread_path(threshold=4)
+    fill(path, 20)
+    query = Query(path, random.Random(1), is_new=True)
+    query.drain()
+    fill(path, 3)
+    path.table.heads.reform()
+    root = path.table.heads.root()
+    assert root is not None
+    path.store.delete(f"org/customers/.worm.heads/{path.table.heads.partitions(root)[0].file}")
+    query._reader = None
+    for _ in range(3):
+        assert not query.trigger()
+    assert [one.message.partition(": ")[0] for one in caplog.records] == ["Customer"]
+    path.table.rebuild()
+    query.drain()
+    each_once(query, path)
+
+
 def test_a_missing_entry_stops_the_stream() -> None:
     path = spread_path(threshold=1000)
     fill(path, 3)
