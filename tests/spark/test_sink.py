@@ -19,7 +19,7 @@ from worm.errors import Conflict, Fenced, Invalid
 from worm.model import Worm
 from worm.spark.source import writer
 from worm.spark.source.options import SinkOptions
-from worm.spark.source.saving import Saver
+from worm.spark.source.saving import JobModel, Saver
 from worm.spark.source.sink import Batch, StreamSink, begun, write_batch
 from worm.spark.source.writer import Writing, Written
 from worm.store.base import metered
@@ -215,6 +215,28 @@ def test_a_late_attempt_leaves_later_batches_alone(
         "b": ["create", "delete", "create"],
         "d": ["create", "delete"],
     }
+
+
+@pytest.mark.parametrize("step", ["find_many", "save_over"])
+def test_a_late_attempt_that_stalls_does_not_undo_what_a_later_batch_did(
+    room: SinkRoom, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process stands still before it reads or writes documents, while others finish its batch and the next one. The
+    history says nothing of its batch: the document was as it should be."""
+    room.put(0, rows("a1", "b1"))
+    plain = getattr(JobModel, step)
+
+    def stalled(model: JobModel, *given: object) -> object:
+        monkeypatch.setattr(JobModel, step, plain)
+        room.put(1, rows("a1", "b2"), run="two")
+        room.put(2, [*rows("a2"), deletion("b")], run="two")
+        return plain(model, *given)
+
+    monkeypatch.setattr(JobModel, step, stalled)
+    with pytest.raises(Fenced, match="batch 1 of the stream is over"):
+        room.put(1, rows("a1", "b2"))
+    assert room.names() == {"a": "a2"}
+    assert room.histories() == {"a": ["create", "update"], "b": ["create", "update", "delete"]}
 
 
 def test_a_late_attempt_with_many_rows_of_a_document_stops(room: SinkRoom) -> None:

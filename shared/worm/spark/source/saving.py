@@ -164,8 +164,8 @@ class Saver:
         """Save documents by id, as in the rows of the frame (including nulls), or delete them (None). Each id comes
         once."""
         pending = dict(documents)
-        if pending:
-            self.check()
+        if not pending:
+            return
         for round_ in range(ROUNDS_MAX):
             pending = self._round(pending)
             if not pending:
@@ -183,6 +183,7 @@ class Saver:
         there: list[DocumentDict] = []
         gone: list[str] = []
         found = self.model.find_many(list(pending))
+        self.check()  # after the read: a write over anything later is a conflict, and the next round checks again
         repeated = [result.id for result in found if self._may_be_done(result, pending[result.id])]
         self._ours = dict(zip(repeated, in_parallel(self._newest_of_ours, repeated), strict=True))
         for result in found:

@@ -13,7 +13,8 @@ If a batch has several rows for one document, the first attempt saves them one a
 last row of a task, because an earlier attempt may have saved any of them.
 
 What a failure means: `Conflict` on commit: documents were refused, the others are saved, and the query stops. `Fenced`:
-a newer batch of the query has begun; this task belongs to an old run. It is checked whenever some rows are saved.
+a newer batch of the query has begun; this task belongs to an old run. It is checked after some documents were read and
+before they are written. So what a newer batch does is either seen, or makes the write a conflict.
 """
 
 from __future__ import annotations
