@@ -300,6 +300,20 @@ def test_existing_documents_are_refused_if_you_say_so(room: SinkRoom) -> None:
         sink.commit([done, None], 1)
 
 
+def test_a_repeated_batch_does_not_refuse_what_it_created_itself(room: SinkRoom) -> None:
+    """Somebody changed the document since then. The query would stop each time that it is started again."""
+    writing = room.sinking(overwrite=False)
+    write_batch(writing, Batch(QUERY, 1, "one"), iter(rows("a1", "b1")))
+    room.things.patch("a", {"name": "by others"})
+    done = write_batch(writing, Batch(QUERY, 1, "two"), iter(rows("a1", "b1")))
+    assert isinstance(done, Written)
+    assert done.counts == {"unchanged": 2}
+    assert room.names() == {"a": "by others", "b": "b1"}
+    other = write_batch(writing, Batch(QUERY, 2, "two"), iter(rows("a1")))
+    assert isinstance(other, Written)
+    assert set(other.refused) == {"a"}
+
+
 def test_the_column_for_deletions_is_boolean(room: SinkRoom) -> None:
     columns = [StructField("id", StringType()), StructField("_deleted", BooleanType())]
     assert StreamSink(room.writing(overwrite=True), StructType(columns)).writing.deletes

@@ -197,6 +197,16 @@ def test_a_late_attempt_does_not_write_over_a_newer_change(room: SourceRoom) -> 
     }
 
 
+def test_a_late_attempt_does_not_refuse_what_the_job_created(room: SourceRoom) -> None:
+    writing = room.writing(start=room.session.clock.now())
+    room.write(rows(2), writing)
+    room.things.patch("t1", {"name": "newer"})
+
+    assert room.write(rows(2), writing).counts == {"unchanged": 2}
+    assert room.write(rows(2), room.writing()).counts == {"unchanged": 1, "refused": 1}
+    assert room.things.get("t1")["name"] == "newer"
+
+
 def test_a_late_attempt_does_not_bring_back_what_was_deleted(room: SourceRoom) -> None:
     writing = room.writing(start=room.session.clock.now())
     room.write(rows(2), writing)

@@ -236,9 +236,7 @@ class Saver:
         if found.document is None:
             is_broken = self.model.is_broken(found)
             return self._may_repeat and (is_broken if given is None else found.error is None)
-        if given is None:
-            return self._may_repeat
-        return self.overwrite and not self._is_there(found.document, given)
+        return self._may_repeat if given is None else not self._is_there(found.document, given)
 
     def _was_deleted(self, entity_id: str) -> bool:
         """Whether the last thing that an earlier attempt did was to delete it, and somebody has created it again."""
@@ -270,6 +268,8 @@ class Saver:
         elif found.document is not None and self._is_there(found.document, given):
             self.saved.counts["unchanged"] += 1
             there.append(found.document)
+        elif found.document is not None and self._was_applied(found.id, given):
+            self.saved.counts["unchanged"] += 1
         elif not self.overwrite:
             what = (
                 "already exists with different content"
@@ -277,8 +277,6 @@ class Saver:
                 else "already exists and is not a valid document"
             )
             self._refuse(found.id, Conflict(what))
-        elif found.document is not None and self._was_applied(found.id, given):
-            self.saved.counts["unchanged"] += 1
         else:
             writes[found.id] = "updated", self._changed(found.id, found.document, given)
 
