@@ -31,6 +31,7 @@ from worm.spark.source.values import Fields, is_same_object, merged, without_nul
 from worm.store.parallel import in_parallel
 
 ROUNDS_MAX = 12
+REFUSED_MAX = 1000
 SKEW = timedelta(minutes=15)
 """How far the clocks of the driver and the store may differ when the history is searched for the job's time."""
 _LOOK_BACK = 100
@@ -131,6 +132,12 @@ class Saved:
 
     counts: Counter[str] = field(default_factory=Counter)
     refused: dict[str, str] = field(default_factory=dict)
+
+    def refuse(self, entity_id: str, reason: str) -> None:
+        """Count it; only the first `REFUSED_MAX` documents are named, however many rows a task has."""
+        self.counts["refused"] += 1
+        if len(self.refused) < REFUSED_MAX:
+            self.refused.setdefault(entity_id, reason)
 
 
 @dataclass
@@ -314,8 +321,7 @@ class Saver:
     def _refuse(self, entity_id: str, error: WormError) -> None:
         if isinstance(error, _STOPPING):  # not the document's fault: the task is run again
             raise error
-        self.saved.counts["refused"] += 1
-        self.saved.refused[entity_id] = str(error)
+        self.saved.refuse(entity_id, str(error))
 
 
 def _written_at(entry: OplogEntry) -> JsonValue:

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SHOWN_MAX = 20
-REFUSED_MAX = 1000
 VERBS = ("created", "updated", "deleted", "unchanged", "refused")
 DELETED = "_deleted"
 """The column of a stream that says whether the document is to be deleted."""
@@ -137,13 +136,11 @@ def write_rows(
     for row in rows:
         problem = bulk.add(row, saver)
         if problem is not None:
-            saver.saved.counts["refused"] += 1
-            saver.saved.refused.setdefault(*problem)
+            saver.saved.refuse(*problem)
         if len(bulk) >= writing.options.batch:
             saver.save(bulk.taken())
     saver.save(bulk.taken())
-    refused = dict(list(saver.saved.refused.items())[:REFUSED_MAX])
-    return Written(dict(saver.saved.counts), refused)
+    return Written(dict(saver.saved.counts), saver.saved.refused)
 
 
 class _Bulk:
