@@ -536,6 +536,11 @@ def test_a_misspelled_option_leads_to_the_right_one(kind: type[ReadOptions] | ty
         ({"changes": "true", "at": "3"}, "at: changes cannot be combined with it"),
         ({"changes": "true", "until": "x"}, "until: 'x' is not a time"),
         ({"changes": "perhaps"}, "must be true or false"),
+        ({"changes": "true", "filter": "{"}, "filter: must be JSON: byte offset 1 .*status"),
+        ({"changes": "true", "filter": "[]"}, "filter: a filter must be a JSON object"),
+        ({"changes": "true", "startingoffset": "latest"}, "startingOffset: only a stream has it .*since and until"),
+        ({"changes": "true", "maxchangespertrigger": "9"}, "maxChangesPerTrigger: only a stream has it"),
+        ({"partitions": "9" * 5000}, "partitions: must be a whole number from 1 to 100000"),
     ],
 )
 def test_wrong_options_of_changes_are_refused(options: dict[str, str], mistake: str) -> None:
