@@ -218,6 +218,22 @@ def test_a_trigger_reads_what_changed() -> None:
     assert [row["id"] for task in query.batches[query.commits - 1] for row in task] == ["c007"]
 
 
+@pytest.mark.usefixtures("tiny_files")
+def test_a_part_of_a_walk_does_not_read_what_comes_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worm.tables.changed.RANGE_IDS", 1000)
+    path = spread_path(threshold=4)
+    fill(path, 90)
+    path.table.heads.reform()
+    query = Query(path, random.Random(1), is_new=True, most=2)
+    for _ in range(5):
+        with metered() as meter:
+            assert query.trigger()
+        # Root and directory, and one or two partitions of 30 for the plan and for the task; two entries.
+        assert meter.requests["GET"] <= 14
+    query.drain()
+    each_once(query, path)
+
+
 def test_offsets_are_small() -> None:
     path = spread_path(threshold=100)
     fill(path, 99)
