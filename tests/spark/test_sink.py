@@ -204,10 +204,8 @@ def test_a_late_attempt_leaves_later_batches_alone(
     def unchecked(saver: Saver, documents: Documents, save: Callable[[Saver, Documents], None] = Saver.save) -> None:
         save(replace(saver, check=lambda: None), documents)
 
-    if is_checked:
-        with pytest.raises(Fenced, match="batch 1 of the stream is over"):
-            room.put(1, late())
-    else:
+    message = "batch 1 of the stream is over" if is_checked else "another attempt or task of this batch has changed"
+    with pytest.raises(Fenced, match=message):
         room.put(1, late())
     assert room.names() == {"a": "a3", "b": "b3"}
     assert room.histories() == {
@@ -251,6 +249,20 @@ def test_a_late_attempt_with_many_rows_of_a_document_stops(room: SinkRoom) -> No
     with pytest.raises(Fenced, match="batch 1 of the stream is over"):
         room.put(1, late())
     assert room.names() == {"a": "a3"}
+
+
+def test_a_late_attempt_does_not_leave_an_older_row_behind(room: SinkRoom) -> None:
+    """It saves the rows of a document one after the other, and may be killed before the last one."""
+
+    def late() -> Iterator[Row]:
+        yield from rows("b1", "a1")
+        assert room.put(1, rows("b1", "a1", "a2"), run="two") == {"created": 2}
+        yield from rows("a2")
+
+    with pytest.raises(Fenced, match="another attempt or task of this batch has changed Thing a"):
+        room.put(1, late())
+    assert room.names() == {"a": "a2", "b": "b1"}
+    assert room.histories() == {"a": ["create"], "b": ["create"]}
 
 
 def test_a_unique_value_can_move_on_within_a_batch() -> None:

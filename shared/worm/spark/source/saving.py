@@ -19,7 +19,17 @@ from worm.clock import backoff, iso_millis, iso_seconds
 from worm.codec.strict_json import JsonObject, JsonValue
 from worm.collections.claims import Holders
 from worm.collections.entries import Document, Heads, OplogEntry
-from worm.errors import CommitStateUnknown, Conflict, Corrupt, Denied, Invalid, Unavailable, UniqueViolation, WormError
+from worm.errors import (
+    CommitStateUnknown,
+    Conflict,
+    Corrupt,
+    Denied,
+    Fenced,
+    Invalid,
+    Unavailable,
+    UniqueViolation,
+    WormError,
+)
 from worm.schema import FieldDef
 from worm.schema.definition import TIME_FIELDS
 from worm.sdk.access import Result, Seen, Touched
@@ -144,8 +154,10 @@ class Saved:
 class Saver:
     """Saves in bulk. `overwrite`: existing documents are changed; otherwise different content is refused. `is_rerun`:
     an earlier attempt of the same task may have saved some. `about` goes into the history with every change. With a
-    note in it, the first attempt counts as a rerun, too: it may be late, after another one and after later batches.
-    `check` raises if there is nothing more to save."""
+    note in it, the first attempt looks there, too: it may be late, after another one and after later batches. If the
+    history of a document has more changes of the batch than the attempt made, it stops (`Fenced`): it may have several
+    rows for the document, and the other attempt has saved the last one. `check` raises if there is nothing more to
+    save."""
 
     model: JobModel
     start: datetime
@@ -162,6 +174,7 @@ class Saver:
         self._defaults = self.model.defaults
         self.fields = self.model.fields
         self._ours: dict[str, OplogEntry | None] = {}
+        self._done: Counter[str] = Counter()  # changes of each document, if they have a note
 
     @property
     def _may_repeat(self) -> bool:
@@ -213,6 +226,8 @@ class Saver:
                 taken[entity_id] = result.error
             elif result.error is None:
                 self.saved.counts[verb] += 1
+                if self.about.get("metadata"):
+                    self._done[entity_id] += 1
             else:
                 self._refuse(entity_id, result.error)
         free = changed - taken.keys() | again
@@ -255,7 +270,13 @@ class Saver:
         note, entries = self.about.get("metadata"), self.model.entries_since(entity_id, self._since)
         if not note:
             return next((one for one in entries if _written_at(one) == self.model.stamp), None)
-        return next((one for one in entries if note.items() <= one.metadata.items()), None)
+        ours = [one for one in entries if note.items() <= one.metadata.items()]
+        if not self.is_rerun and len(ours) > self._done[entity_id]:
+            raise Fenced(
+                f"another attempt or task of this batch has changed {self.model.name} {entity_id}",
+                hint="Spark repeats the task if it is needed; rows of a document must be in one task",
+            )
+        return ours[0] if ours else None
 
     def _decide(
         self,
