@@ -312,6 +312,14 @@ def test_existing_documents_are_refused_if_you_say_so(room: SinkRoom) -> None:
         sink.commit([done, None], 1)
 
 
+def test_a_stream_into_an_append_only_model_says_which_option_it_needs() -> None:
+    """Otherwise only the default of an option that nobody gave would be wrong."""
+    room, columns = SinkRoom(memory_url(), mode="append"), StructType([StructField("id", StringType())])
+    with pytest.raises(Invalid, match=r'Thing is append-only .*existing with "refuse"'):
+        StreamSink(room.writing(overwrite=True), columns)
+    StreamSink(room.writing(overwrite=False), columns)
+
+
 def test_a_repeated_batch_does_not_refuse_what_it_created_itself(room: SinkRoom) -> None:
     """Somebody changed the document since then. The query would stop each time that it is started again."""
     writing = room.sinking(overwrite=False)

@@ -68,9 +68,11 @@ class Writing:
         definition = self.spec.collection().definition
         if not definition.is_singleton and "id" not in schema.fieldNames():
             raise Invalid("the frame has no column id", hint=_ID_HINT)
-        if definition.mode == "readonly" or (definition.mode == "append" and self.overwrite):
-            what = "read-only" if definition.mode == "readonly" else "append-only"
-            raise Invalid(f"{definition.name} is {what}")
+        if definition.mode == "readonly":
+            raise Invalid(f"{definition.name} is read-only")
+        if definition.mode == "append" and self.overwrite:
+            hint = 'use mode append; for a stream, the option existing with "refuse"'
+            raise Invalid(f"{definition.name} is append-only", hint=hint)
 
 
 @dataclass
