@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
@@ -249,6 +249,78 @@ def test_a_late_attempt_with_many_rows_of_a_document_stops(room: SinkRoom) -> No
     with pytest.raises(Fenced, match="batch 1 of the stream is over"):
         room.put(1, late())
     assert room.names() == {"a": "a3"}
+
+
+@dataclass
+class Stalls:
+    """Attempts that stand still at any step while others write their batch again and go on to the end. `steps` are the
+    calls of the saver where that may happen; a row is always one."""
+
+    room: SinkRoom
+    rng: random.Random
+    batches: Sequence[list[Row]]
+    steps: Sequence[str]
+    stalled: int = 0
+
+    def run(self, number: int, *, again: bool = False) -> None:
+        """Write this batch and all after it. `again`: an attempt of this batch stands still."""
+        if number == len(self.batches):
+            return
+        step = "" if again else self.rng.choice(["", "row", *self.steps])
+        left, goes_on = self.rng.randrange(len(self.batches[number])), True
+
+        def stall(here: str) -> None:
+            nonlocal left, goes_on
+            left -= here == step
+            if here == step and left < 0 and goes_on:
+                goes_on = False
+                self.stalled += 1
+                self.run(number, again=True)
+
+        def rows_until() -> Iterator[Row]:
+            for row in self.batches[number]:
+                stall("row")
+                yield row
+
+        with pytest.MonkeyPatch.context() as patched:
+            for name in self.steps:
+                patched.setattr(JobModel, name, _after(stall, name))
+            try:
+                run = f"{number}-{again}-{self.rng.random()}"
+                self.room.put(number, rows_until(), run=run, bulk=self.rng.randrange(1, 4))
+            except Fenced:
+                assert not goes_on
+        if goes_on:
+            self.run(number + 1)
+
+
+def _after(stall: Callable[[str], None], name: str) -> Callable[..., object]:
+    plain = getattr(JobModel, name)
+
+    def stalled(model: JobModel, *given: object) -> object:
+        stall(name)
+        return plain(model, *given)
+
+    return stalled
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("steps", [["find_many"], ["find_many", "save_over"]], ids=["reads", "reads and writes"])
+def test_attempts_that_stand_still_anywhere_undo_nothing(seed: int, steps: list[str]) -> None:
+    """No deletions if writes may stand still: see the exceptions in docs/spark.md."""
+    room, rng = SinkRoom(memory_url()), random.Random(seed)
+    batches: list[list[Row]] = []
+    expected: dict[str, object] = {}
+    for number in range(3):
+        batches.append([])
+        for at in range(rng.randrange(1, 8)):
+            one, is_deleted = rng.choice("abcd"), len(steps) == 1 and rng.random() < 0.25
+            batches[-1] += [deletion(one)] if is_deleted else rows(f"{one}{number}{at}")
+            expected[one] = batches[-1][-1]["name"]
+    life = Stalls(room, rng, batches, steps)
+    life.run(0)
+    assert room.names() == {one: name for one, name in expected.items() if name is not None}
+    assert verify_collection(room.spec.collection()).is_clean
 
 
 def test_a_late_attempt_does_not_leave_an_older_row_behind(room: SinkRoom) -> None:

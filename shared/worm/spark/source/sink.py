@@ -15,7 +15,8 @@ one stops (`saving.py`).
 
 What a failure means: `Conflict` on commit: documents were refused, the others are saved, and the query stops. `Fenced`:
 a newer batch of the query has begun; this task belongs to an old run. It is checked after some documents were read and
-before they are written. So what a newer batch does is either seen, or makes the write a conflict.
+before they are written. So what a newer batch does is either seen, or makes the write a conflict, unless it creates a
+document and deletes it again while our write is on its way.
 """
 
 from __future__ import annotations
