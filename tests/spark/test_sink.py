@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
@@ -19,7 +19,7 @@ from worm.errors import Conflict, Fenced, Invalid
 from worm.model import Worm
 from worm.spark.source import writer
 from worm.spark.source.options import SinkOptions
-from worm.spark.source.saving import Saver
+from worm.spark.source.saving import JobModel, Saver
 from worm.spark.source.sink import Batch, StreamSink, begun, write_batch
 from worm.spark.source.writer import Writing, Written
 from worm.store.base import metered
@@ -204,10 +204,8 @@ def test_a_late_attempt_leaves_later_batches_alone(
     def unchecked(saver: Saver, documents: Documents, save: Callable[[Saver, Documents], None] = Saver.save) -> None:
         save(replace(saver, check=lambda: None), documents)
 
-    if is_checked:
-        with pytest.raises(Fenced, match="batch 1 of the stream is over"):
-            room.put(1, late())
-    else:
+    message = "batch 1 of the stream is over" if is_checked else "another attempt or task of this batch has changed"
+    with pytest.raises(Fenced, match=message):
         room.put(1, late())
     assert room.names() == {"a": "a3", "b": "b3"}
     assert room.histories() == {
@@ -215,6 +213,28 @@ def test_a_late_attempt_leaves_later_batches_alone(
         "b": ["create", "delete", "create"],
         "d": ["create", "delete"],
     }
+
+
+@pytest.mark.parametrize("step", ["find_many", "save_over"])
+def test_a_late_attempt_that_stalls_does_not_undo_what_a_later_batch_did(
+    room: SinkRoom, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process stands still before it reads or writes documents, while others finish its batch and the next one. The
+    history says nothing of its batch: the document was as it should be."""
+    room.put(0, rows("a1", "b1"))
+    plain = getattr(JobModel, step)
+
+    def stalled(model: JobModel, *given: object) -> object:
+        monkeypatch.setattr(JobModel, step, plain)
+        room.put(1, rows("a1", "b2"), run="two")
+        room.put(2, [*rows("a2"), deletion("b")], run="two")
+        return plain(model, *given)
+
+    monkeypatch.setattr(JobModel, step, stalled)
+    with pytest.raises(Fenced, match="batch 1 of the stream is over"):
+        room.put(1, rows("a1", "b2"))
+    assert room.names() == {"a": "a2"}
+    assert room.histories() == {"a": ["create", "update"], "b": ["create", "update", "delete"]}
 
 
 def test_a_late_attempt_with_many_rows_of_a_document_stops(room: SinkRoom) -> None:
@@ -229,6 +249,92 @@ def test_a_late_attempt_with_many_rows_of_a_document_stops(room: SinkRoom) -> No
     with pytest.raises(Fenced, match="batch 1 of the stream is over"):
         room.put(1, late())
     assert room.names() == {"a": "a3"}
+
+
+@dataclass
+class Stalls:
+    """Attempts that stand still at any step while others write their batch again and go on to the end. `steps` are the
+    calls of the saver where that may happen; a row is always one."""
+
+    room: SinkRoom
+    rng: random.Random
+    batches: Sequence[list[Row]]
+    steps: Sequence[str]
+    stalled: int = 0
+
+    def run(self, number: int, *, again: bool = False) -> None:
+        """Write this batch and all after it. `again`: an attempt of this batch stands still."""
+        if number == len(self.batches):
+            return
+        step = "" if again else self.rng.choice(["", "row", *self.steps])
+        left, goes_on = self.rng.randrange(len(self.batches[number])), True
+
+        def stall(here: str) -> None:
+            nonlocal left, goes_on
+            left -= here == step
+            if here == step and left < 0 and goes_on:
+                goes_on = False
+                self.stalled += 1
+                self.run(number, again=True)
+
+        def rows_until() -> Iterator[Row]:
+            for row in self.batches[number]:
+                stall("row")
+                yield row
+
+        with pytest.MonkeyPatch.context() as patched:
+            for name in self.steps:
+                patched.setattr(JobModel, name, _after(stall, name))
+            try:
+                run = f"{number}-{again}-{self.rng.random()}"
+                self.room.put(number, rows_until(), run=run, bulk=self.rng.randrange(1, 4))
+            except Fenced:
+                assert not goes_on
+        if goes_on:
+            self.run(number + 1)
+
+
+def _after(stall: Callable[[str], None], name: str) -> Callable[..., object]:
+    plain = getattr(JobModel, name)
+
+    def stalled(model: JobModel, *given: object) -> object:
+        stall(name)
+        return plain(model, *given)
+
+    return stalled
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("steps", [["find_many"], ["find_many", "save_over"]], ids=["reads", "reads and writes"])
+def test_attempts_that_stand_still_anywhere_undo_nothing(seed: int, steps: list[str]) -> None:
+    """No deletions if writes may stand still: see the exceptions in docs/spark.md."""
+    room, rng = SinkRoom(memory_url()), random.Random(seed)
+    batches: list[list[Row]] = []
+    expected: dict[str, object] = {}
+    for number in range(3):
+        batches.append([])
+        for at in range(rng.randrange(1, 8)):
+            one, is_deleted = rng.choice("abcd"), len(steps) == 1 and rng.random() < 0.25
+            batches[-1] += [deletion(one)] if is_deleted else rows(f"{one}{number}{at}")
+            expected[one] = batches[-1][-1]["name"]
+    life = Stalls(room, rng, batches, steps)
+    life.run(0)
+    assert room.names() == {one: name for one, name in expected.items() if name is not None}
+    assert verify_collection(room.spec.collection()).is_clean
+
+
+def test_a_late_attempt_does_not_leave_an_older_row_behind(room: SinkRoom) -> None:
+    """It saves the rows of a document one after the other, and may be killed before the last one."""
+
+    def late() -> Iterator[Row]:
+        yield from rows("b1", "a1")
+        assert room.put(1, rows("b1", "a1", "a2"), run="two") == {"created": 2}
+        yield from rows("a2")
+
+    with pytest.raises(Fenced, match="another attempt or task of this batch has changed Thing a"):
+        room.put(1, late())
+    assert room.names() == {"a": "a2", "b": "b1"}
+    assert room.histories() == {"a": ["create"], "b": ["create"]}
 
 
 def test_a_unique_value_can_move_on_within_a_batch() -> None:
@@ -276,6 +382,28 @@ def test_existing_documents_are_refused_if_you_say_so(room: SinkRoom) -> None:
     sink = StreamSink(room.sinking(), StructType([StructField("id", StringType())]))
     with pytest.raises(Conflict, match=r"a: already exists with different content .*start the query again"):
         sink.commit([done, None], 1)
+
+
+def test_a_stream_into_an_append_only_model_says_which_option_it_needs() -> None:
+    """Otherwise only the default of an option that nobody gave would be wrong."""
+    room, columns = SinkRoom(memory_url(), mode="append"), StructType([StructField("id", StringType())])
+    with pytest.raises(Invalid, match=r'Thing is append-only .*existing with "refuse"'):
+        StreamSink(room.writing(overwrite=True), columns)
+    StreamSink(room.writing(overwrite=False), columns)
+
+
+def test_a_repeated_batch_does_not_refuse_what_it_created_itself(room: SinkRoom) -> None:
+    """Somebody changed the document since then. The query would stop each time that it is started again."""
+    writing = room.sinking(overwrite=False)
+    write_batch(writing, Batch(QUERY, 1, "one"), iter(rows("a1", "b1")))
+    room.things.patch("a", {"name": "by others"})
+    done = write_batch(writing, Batch(QUERY, 1, "two"), iter(rows("a1", "b1")))
+    assert isinstance(done, Written)
+    assert done.counts == {"unchanged": 2}
+    assert room.names() == {"a": "by others", "b": "b1"}
+    other = write_batch(writing, Batch(QUERY, 2, "two"), iter(rows("a1")))
+    assert isinstance(other, Written)
+    assert set(other.refused) == {"a"}
 
 
 def test_the_column_for_deletions_is_boolean(room: SinkRoom) -> None:

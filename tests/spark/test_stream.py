@@ -218,6 +218,22 @@ def test_a_trigger_reads_what_changed() -> None:
     assert [row["id"] for task in query.batches[query.commits - 1] for row in task] == ["c007"]
 
 
+@pytest.mark.usefixtures("tiny_files")
+def test_a_part_of_a_walk_does_not_read_what_comes_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worm.tables.changed.RANGE_IDS", 1000)
+    path = spread_path(threshold=4)
+    fill(path, 90)
+    path.table.heads.reform()
+    query = Query(path, random.Random(1), is_new=True, most=2)
+    for _ in range(5):
+        with metered() as meter:
+            assert query.trigger()
+        # Root and directory, and one or two partitions of 30 for the plan and for the task; two entries.
+        assert meter.requests["GET"] <= 14
+    query.drain()
+    each_once(query, path)
+
+
 def test_offsets_are_small() -> None:
     path = spread_path(threshold=100)
     fill(path, 99)
@@ -277,6 +293,27 @@ def test_a_stream_waits_while_heads_are_lost() -> None:
     path.settle()
     assert not query.trigger()
     path.sweep()
+    query.drain()
+    each_once(query, path)
+
+
+@pytest.mark.usefixtures("tiny_files")
+def test_a_stream_goes_on_when_a_lost_file_of_the_heads_is_back(caplog: pytest.LogCaptureFixture) -> None:
+    """A repair stores the same file again, and the root stays the same."""
+    path = spread_path(threshold=4)
+    fill(path, 20)
+    query = Query(path, random.Random(1), is_new=True)
+    query.drain()
+    fill(path, 3)
+    path.table.heads.reform()
+    root = path.table.heads.root()
+    assert root is not None
+    path.store.delete(f"org/customers/.worm.heads/{path.table.heads.partitions(root)[0].file}")
+    query._reader = None
+    for _ in range(3):
+        assert not query.trigger()
+    assert [one.message.partition(": ")[0] for one in caplog.records] == ["Customer"]
+    path.table.rebuild()
     query.drain()
     each_once(query, path)
 
@@ -515,6 +552,11 @@ def test_a_misspelled_option_leads_to_the_right_one(kind: type[ReadOptions] | ty
         ({"changes": "true", "at": "3"}, "at: changes cannot be combined with it"),
         ({"changes": "true", "until": "x"}, "until: 'x' is not a time"),
         ({"changes": "perhaps"}, "must be true or false"),
+        ({"changes": "true", "filter": "{"}, "filter: must be JSON: byte offset 1 .*status"),
+        ({"changes": "true", "filter": "[]"}, "filter: a filter must be a JSON object"),
+        ({"changes": "true", "startingoffset": "latest"}, "startingOffset: only a stream has it .*since and until"),
+        ({"changes": "true", "maxchangespertrigger": "9"}, "maxChangesPerTrigger: only a stream has it"),
+        ({"partitions": "9" * 5000}, "partitions: must be a whole number from 1 to 100000"),
     ],
 )
 def test_wrong_options_of_changes_are_refused(options: dict[str, str], mistake: str) -> None:

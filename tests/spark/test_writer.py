@@ -15,8 +15,9 @@ from tests.spark.source_room import START, SourceRoom, by_id, memory_url, random
 from worm.codec.strict_json import JsonObject
 from worm.errors import Conflict, Unavailable, WormError
 from worm.sdk.access import Touched
+from worm.spark.source import saving
 from worm.spark.source.saving import JobModel
-from worm.spark.source.writer import WormWriter, Written
+from worm.spark.source.writer import WormWriter, Writing, Written
 from worm.tables.verify import verify_collection
 
 Row = Mapping[str, object]
@@ -197,6 +198,16 @@ def test_a_late_attempt_does_not_write_over_a_newer_change(room: SourceRoom) -> 
     }
 
 
+def test_a_late_attempt_does_not_refuse_what_the_job_created(room: SourceRoom) -> None:
+    writing = room.writing(start=room.session.clock.now())
+    room.write(rows(2), writing)
+    room.things.patch("t1", {"name": "newer"})
+
+    assert room.write(rows(2), writing).counts == {"unchanged": 2}
+    assert room.write(rows(2), room.writing()).counts == {"unchanged": 1, "refused": 1}
+    assert room.things.get("t1")["name"] == "newer"
+
+
 def test_a_late_attempt_does_not_bring_back_what_was_deleted(room: SourceRoom) -> None:
     writing = room.writing(start=room.session.clock.now())
     room.write(rows(2), writing)
@@ -222,6 +233,19 @@ def test_append_refuses_other_content_and_names_the_ids(room: SourceRoom) -> Non
     assert room.things.get("t0")["name"] == "n0"
     with pytest.raises(Conflict, match=r"2 created, 0 updated, 0 unchanged, 2 refused.*t0.*t1"):
         WormWriter(room.writing(), IDS).commit([written, None])
+
+
+def test_a_task_remembers_only_some_of_the_refused_documents(room: SourceRoom, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task may have a million rows, and all of them may be refused."""
+    monkeypatch.setattr(saving, "REFUSED_MAX", 3)
+    room.write(rows(5))
+    saver = room.writing().saver()
+    monkeypatch.setattr(Writing, "saver", lambda writing: saver)
+    wrong: list[Row] = [{"id": f"w{number}", "anything": "no JSON"} for number in range(2)]
+    written = room.write([*rows(5, name="other"), *wrong])
+    assert (written.counts, len(saver.saved.refused)) == ({"refused": 7}, 3)
+    with pytest.raises(Conflict, match=r"0 unchanged, 7 refused\. "):
+        WormWriter(room.writing(), IDS).commit([written])
 
 
 def test_a_commit_without_refusals_is_quiet(room: SourceRoom) -> None:

@@ -7,19 +7,19 @@ import json
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 
 import pytest
 
 from tests.harness import DataPath
 from tests.tables.test_spread_tables import fill, spread_path
-from worm.clock import iso_seconds
 from worm.codec.strict_json import JsonObject
 from worm.collections.entries import Heads
 from worm.errors import Corrupt, Expired
 from worm.store.base import Store, metered
 from worm.tables import changed, layout, tree
 from worm.tables.changed import Changed, HeadsDifference, HeadsState, state_now
-from worm.tables.pieces import KEPT, REPLACED
+from worm.tables.pieces import KEPT, REPLACED, collect_replaced
 from worm.tables.tree import HeadsTree
 
 SEEDS = 60
@@ -204,6 +204,7 @@ def test_replaced_files_stay_for_a_week_however_old_they_are() -> None:
     path.clock.advance(40 * 86_400)
     fill(path, 20, first=10)
     path.table.heads.reform()
+    path.clock.advance(1)
     assert path.table.heads.collect(dry_run=False) == 0  # the first run notices them
     path.clock.advance(KEPT.total_seconds() - 60)
     path.table.heads.collect(dry_run=False)
@@ -218,22 +219,88 @@ def test_replaced_files_stay_for_a_week_however_old_they_are() -> None:
         all_of(path, before, state(path))
 
 
+@dataclass
+class Purged:
+    """Files that are stored, named by the root, replaced and named again at any time, and a purge every now and then.
+    `unnamed`: since when no root names a file; `noticed`: when a run first found that."""
+
+    path: DataPath
+    rng: random.Random
+    named: set[str] = field(default_factory=set)
+    unnamed: dict[str, datetime] = field(default_factory=dict)
+    noticed: dict[str, datetime] = field(default_factory=dict)
+
+    def change(self) -> None:
+        file = f"delta-{self.rng.randrange(60):016x}.json"
+        if file in self.named:
+            self.named.remove(file)
+            self.unnamed[file] = self.path.clock.now()
+            return
+        self.path.store.put(HEADS + file, b"{}")
+        self.named.add(file)
+        self.unnamed.pop(file, None)
+        self.noticed.pop(file, None)
+
+    def purge(self) -> None:
+        now = self.path.clock.now()
+        for file in self.unnamed:
+            self.noticed.setdefault(file, now)
+        there = set(_files(self.path.store)) - {HEADS + REPLACED}
+        collect_replaced(self.path.store, HEADS, lambda: set(self.named), self.path.clock, dry_run=False)
+        left = set(_files(self.path.store)) - {HEADS + REPLACED}
+        assert left >= {HEADS + file for file in self.named}
+        gone = {key.removeprefix(HEADS) for key in there - left}
+        assert all(now - self.unnamed[file] >= KEPT for file in gone)
+        assert gone == {file for file in self.unnamed if now - self.noticed[file] >= KEPT}
+        for file in gone:
+            del self.unnamed[file], self.noticed[file]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_file_is_deleted_a_week_after_a_run_first_found_that_nothing_names_it(seed: int) -> None:
+    rng = random.Random(seed)
+    life = Purged(spread_path(threshold=4), rng)
+    for _ in range(400):
+        life.path.clock.advance(rng.choice([1, 60, 3600, 9000]))
+        life.change()
+        life.path.clock.advance(1)
+        if rng.random() < 0.4:
+            life.purge()
+    life.path.clock.advance(1)
+    life.purge()
+    life.path.clock.advance(KEPT.total_seconds())
+    life.purge()
+    assert life.unnamed == {}
+
+
+def test_the_note_of_replaced_files_does_not_grow_with_their_number() -> None:
+    """A table that changes every second leaves hundreds of thousands in a week, and purge runs in a gigabyte."""
+    path, sizes = spread_path(threshold=4), list[int]()
+    for hour in range(190):
+        for number in range(4):
+            path.store.put(f"{HEADS}delta-{4 * hour + number:016x}.json", b"{}")
+        path.clock.advance(3600)
+        collect_replaced(path.store, HEADS, set, path.clock, dry_run=False)
+        found = path.store.get(HEADS + REPLACED)
+        assert found is not None
+        sizes.append(len(found.body))
+    assert len(list(_files(path.store))) == 4 * 168 + 1
+    assert max(sizes) < 5000
+
+
 @pytest.mark.usefixtures("tiny_files")
-def test_a_file_that_a_root_names_again_waits_from_the_start() -> None:
+def test_without_the_note_of_replaced_files_all_wait_again() -> None:
     path = spread_path(threshold=4)
     fill(path, 20)
     path.table.heads.collect(dry_run=False)
     path.store.put(f"{HEADS}delta-0123456789abcdef.json", b"{}")
+    path.clock.advance(1)
     path.table.heads.collect(dry_run=False)
-    found = path.store.get(HEADS + REPLACED)
-    assert found is not None
-    assert "delta-0123456789abcdef.json" in json.loads(found.body)
     path.store.put(HEADS + REPLACED, json.dumps({"delta-0123456789abcdef.json": 1}).encode())
     path.clock.advance(KEPT.total_seconds() + 1)
-    assert path.table.heads.collect(dry_run=False) == 0  # a damaged file of times: it waits again
-    found = path.store.get(HEADS + REPLACED)
-    assert found is not None
-    assert json.loads(found.body)["delta-0123456789abcdef.json"] == iso_seconds(path.clock.now())
+    assert path.table.heads.collect(dry_run=False) == 0
+    path.clock.advance(KEPT.total_seconds())
+    assert path.table.heads.collect(dry_run=False) == 1
 
 
 @pytest.mark.usefixtures("tiny_files")

@@ -8,12 +8,14 @@ week later, others once they are a day old.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
-from datetime import timedelta
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import chain
 from typing import Generic, TypeVar, cast
 
 from worm.clock import Clock, iso_seconds
-from worm.codec.shapes import TIME, check_shape, object_of
+from worm.codec.shapes import TEXT, TIME, check_shape, list_of, object_of, record
 from worm.codec.strict_json import JsonObject, dumps, loads_own
 from worm.errors import Corrupt, WormError
 from worm.store.base import Object, Read, Store
@@ -26,6 +28,11 @@ KEPT = timedelta(days=7)
 """How long replaced files of heads stay, for readers of an earlier state (`changed.py`)."""
 REPLACED = "_replaced.json"
 STAGED = "stage-"
+WAITING = record(
+    "when files of heads were replaced",
+    {},
+    {"replaced": object_of(TIME), "named": list_of(TEXT), "runs": list_of(TIME)},
+)
 HASH_DIGITS = 16
 
 
@@ -132,39 +139,79 @@ def collect_replaced(
     store: Store, directory: str, is_named: Callable[[], set[str] | None], clock: Clock, dry_run: bool
 ) -> int:
     """`collect_orphans` for files that readers of an earlier state need: a file is deleted `KEPT` after a run first
-    found that no root names it. Its age says nothing: a file of any age may have been replaced just now. `REPLACED` has
-    the files that wait and since when; without it, they wait longer. A file that is stored again waits from then on: a
-    root may be about to name it. What a rebuild staged was never part of a table: its age decides. Returns the number
-    of deleted files."""
-    listed = {one.key.removeprefix(directory): one for one in store.list(directory)}
-    named = is_named() if listed else None
-    if named is None:
+    found that no root names it. Its age says nothing: a file of any age may have been replaced just now. A file that is
+    stored again waits from then on: a root may be about to name it. What a rebuild staged was never part of a table:
+    its age decides. Returns the number of deleted files.
+
+    A table that changes every second leaves a million files in a week, most of which lived for seconds. So `REPLACED`
+    does not list what waits (see `Waiting`), and the listing is not held. Without `REPLACED`, files wait longer."""
+    now, listing = clock.now(), iter(store.list(directory))
+    first = next(listing, None)
+    named = None if first is None else is_named()
+    if first is None or named is None:
         return 0
-    since, now = _waiting(store, directory + REPLACED), clock.now()
-    unnamed = sorted(listed.keys() - named - {REPLACED})
-    waiting = {
-        file: max(since.get(file, iso_seconds(now)), iso_seconds(listed[file].last_modified))
-        for file in unnamed
-        if not file.startswith(STAGED)
-    }
-    doomed = {file for file, moment in waiting.items() if moment <= iso_seconds(now - KEPT)}
-    staged = (file for file in unnamed if file.startswith(STAGED))
-    doomed |= {file for file in staged if listed[file].last_modified < now - ORPHAN_AGE}
-    if dry_run:
-        return len(doomed)
-    for file in sorted(doomed):
+    known = Waiting.read(store, directory + REPLACED)
+    noted, seen, doomed, is_first = dict[str, str](), set[str](), list[str](), False
+    for one in chain([first], listing):
+        file = one.key.removeprefix(directory)
+        if file in named:
+            seen.add(file)
+        elif file.startswith(STAGED):
+            doomed += [file] if one.last_modified < now - ORPHAN_AGE else []
+        elif file != REPLACED:
+            since = known.since(file, iso_seconds(one.last_modified))
+            if since is not None and since <= iso_seconds(now - KEPT):
+                doomed.append(file)
+            elif file in known.replaced or file in known.named:
+                noted[file] = since or iso_seconds(now)
+            else:
+                is_first = is_first or since is None
+    newer = is_named()  # again: a file may have been named during the listing
+    if newer is None or dry_run:
+        return 0 if newer is None else len(set(doomed) - newer)
+    doomed = [file for file in doomed if file not in newer]
+    for file in doomed:
         store.delete(directory + file)
-    left: JsonObject = {file: moment for file, moment in waiting.items() if file not in doomed}
-    if left != since:
-        store.put(directory + REPLACED, dumps(left))
+    found = Waiting(noted, frozenset(seen | (newer - named)), known.runs_with(now) if is_first else known.runs)
+    if found != known:
+        store.put(directory + REPLACED, dumps(found.shape()))
     return len(doomed)
 
 
-def _waiting(store: Store, key: str) -> dict[str, str]:
-    found = store.get(key)
-    try:
-        shape = {} if found is None else loads_own(found.body, key=key)
-        check_shape(shape, object_of(TIME), key)
-    except Corrupt:  # the files wait as if they had just been replaced
-        return {}
-    return cast("dict[str, str]", shape)
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What the last run left, so that the next one knows since when files wait. `named`: files that the root named.
+    `replaced`: files that some run found named, and when a run first found that they no longer are. `runs`: when runs
+    found other files that nothing names. Such a file was never named during a run, so it waits since the first run
+    after it was stored. Only runs of the last `KEPT` are needed, and the one before them."""
+
+    replaced: Mapping[str, str]
+    named: frozenset[str]
+    runs: tuple[str, ...]
+
+    @classmethod
+    def read(cls, store: Store, key: str) -> Waiting:
+        found = store.get(key)
+        try:
+            shape = {} if found is None else loads_own(found.body, key=key)
+            check_shape(shape, WAITING, key)
+        except Corrupt:  # the files wait as if they had just been replaced
+            shape = {}
+        replaced = cast("dict[str, str]", shape.get("replaced", {}))
+        named, runs = (cast("list[str]", shape.get(name, [])) for name in ("named", "runs"))
+        return cls(replaced, frozenset(named), tuple(sorted(runs)))
+
+    def shape(self) -> JsonObject:
+        return {"replaced": dict(self.replaced), "named": [*sorted(self.named)], "runs": [*self.runs]}
+
+    def since(self, file: str, stored: str) -> str | None:
+        """When a run first found that no root names the file; None: no run has found that yet. Equal seconds do not
+        say which was first."""
+        if self.replaced.get(file, "") > stored:
+            return self.replaced[file]
+        at = len(self.runs) if file in self.named else bisect_right(self.runs, stored)
+        return self.runs[at] if at < len(self.runs) else None
+
+    def runs_with(self, now: datetime) -> tuple[str, ...]:
+        runs = (*self.runs, iso_seconds(now))
+        return runs[max(0, bisect_right(runs, iso_seconds(now - KEPT)) - 1) :]

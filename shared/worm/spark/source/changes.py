@@ -70,7 +70,8 @@ class Leg:
 
     def spans(self, collection: Collection, within: IdRange) -> Iterator[Span]:
         """The entries of a range, ids ascending."""
-        changed = HeadsDifference(collection, self.before, self.after).within(within)
+        end = None if self.last is None else f"{self.last.id}\0"  # the next id after the last one
+        changed = HeadsDifference(collection, self.before, self.after).within(within.up_to(end))
         if not self.since and self.until is None:
             found: Iterator[Span] = map(self._placed, changed)
         else:

@@ -75,7 +75,8 @@ class WormDataSource(DataSource):
 
     def _options(self) -> ReadOptions:
         """Of a read or of a stream: Spark asks for the columns before it says which."""
-        is_stream = any(name.lower() in STREAM_ONLY for name in self.options)
+        given = {name.lower() for name in self.options}
+        is_stream = any(name.lower() in given for name in STREAM_ONLY)
         return StreamOptions.of(self.options).read if is_stream else ReadOptions.of(self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -25,8 +25,8 @@ From = Literal["auto", "table", "documents"]
 TARGET = ("url", "path", "endpoint_url", "model")
 CHANGES = (*TARGET, "changes", "filter", "mode")
 READING = (*CHANGES, "at", "history", "trash", "since", "until", "partitions", "pushdown", "from")
-STREAM_ONLY = ("startingoffset", "maxchangespertrigger")
-STREAMING = (*CHANGES, "startingOffset", "maxChangesPerTrigger")
+STREAM_ONLY = ("startingOffset", "maxChangesPerTrigger")
+STREAMING = (*CHANGES, *STREAM_ONLY)
 WRITING = (*TARGET, "actor", "maintenance", "replace", "batch")
 SINKING = (*WRITING, "existing", "checkpointLocation", "queryName")
 PARTITIONS = 16
@@ -38,6 +38,8 @@ _MODES: tuple[Mode, ...] = get_args(Mode)
 _FROM: tuple[From, ...] = get_args(From)
 _EXISTING = ("update", "refuse")
 _SEQ = re.compile(r"[1-9][0-9]{0,18}")
+_COUNT = re.compile(r"[0-9]{1,18}")
+_FILTER_HINT = 'for example {"status": "active"}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,10 @@ class ReadOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ReadOptions:
+        given = {name.lower() for name in options}
+        for name in STREAM_ONLY:
+            if name.lower() in given:
+                raise Invalid("only a stream has it", path=name, hint="use readStream, or since and until")
         _refuse_unknown(options, READING)
         if _flag(options, "changes"):
             return cls._of_changes(options)
@@ -242,9 +248,12 @@ def _second(text: str, name: str, others: str = "") -> str:
 def _filter(text: str | None) -> bytes | None:
     if not text:
         return None
-    value: JsonValue = loads(text.encode("utf-8", "surrogatepass"))
+    try:
+        value: JsonValue = loads(text.encode("utf-8", "surrogatepass"))
+    except Invalid as mistake:
+        raise Invalid(f"must be JSON: {mistake.message}", path="filter", hint=_FILTER_HINT) from mistake
     if not isinstance(value, dict):
-        raise Invalid("a filter must be a JSON object", path="filter", hint='for example {"status": "active"}')
+        raise Invalid("a filter must be a JSON object", path="filter", hint=_FILTER_HINT)
     return Filter.compile(value).source
 
 
@@ -252,7 +261,7 @@ def _count(options: Mapping[str, str], name: str, default: int, most: int = 100_
     text = options.get(name)
     if text is None:
         return default
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= most:
+    if not _COUNT.fullmatch(text) or not 1 <= int(text) <= most:
         raise Invalid(f"must be a whole number from 1 to {most}, not {text!r}", path=name)
     return int(text)
 

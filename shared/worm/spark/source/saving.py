@@ -19,7 +19,17 @@ from worm.clock import backoff, iso_millis, iso_seconds
 from worm.codec.strict_json import JsonObject, JsonValue
 from worm.collections.claims import Holders
 from worm.collections.entries import Document, Heads, OplogEntry
-from worm.errors import CommitStateUnknown, Conflict, Corrupt, Denied, Invalid, Unavailable, UniqueViolation, WormError
+from worm.errors import (
+    CommitStateUnknown,
+    Conflict,
+    Corrupt,
+    Denied,
+    Fenced,
+    Invalid,
+    Unavailable,
+    UniqueViolation,
+    WormError,
+)
 from worm.schema import FieldDef
 from worm.schema.definition import TIME_FIELDS
 from worm.sdk.access import Result, Seen, Touched
@@ -31,6 +41,7 @@ from worm.spark.source.values import Fields, is_same_object, merged, without_nul
 from worm.store.parallel import in_parallel
 
 ROUNDS_MAX = 12
+REFUSED_MAX = 1000
 SKEW = timedelta(minutes=15)
 """How far the clocks of the driver and the store may differ when the history is searched for the job's time."""
 _LOOK_BACK = 100
@@ -132,13 +143,21 @@ class Saved:
     counts: Counter[str] = field(default_factory=Counter)
     refused: dict[str, str] = field(default_factory=dict)
 
+    def refuse(self, entity_id: str, reason: str) -> None:
+        """Count it; only the first `REFUSED_MAX` documents are named, however many rows a task has."""
+        self.counts["refused"] += 1
+        if len(self.refused) < REFUSED_MAX:
+            self.refused.setdefault(entity_id, reason)
+
 
 @dataclass
 class Saver:
     """Saves in bulk. `overwrite`: existing documents are changed; otherwise different content is refused. `is_rerun`:
     an earlier attempt of the same task may have saved some. `about` goes into the history with every change. With a
-    note in it, the first attempt counts as a rerun, too: it may be late, after another one and after later batches.
-    `check` raises if there is nothing more to save."""
+    note in it, the first attempt looks there, too: it may be late, after another one and after later batches. If the
+    history of a document has more changes of the batch than the attempt made, it stops (`Fenced`): it may have several
+    rows for the document, and the other attempt has saved the last one. `check` raises if there is nothing more to
+    save."""
 
     model: JobModel
     start: datetime
@@ -155,6 +174,7 @@ class Saver:
         self._defaults = self.model.defaults
         self.fields = self.model.fields
         self._ours: dict[str, OplogEntry | None] = {}
+        self._done: Counter[str] = Counter()  # changes of each document, if they have a note
 
     @property
     def _may_repeat(self) -> bool:
@@ -164,8 +184,8 @@ class Saver:
         """Save documents by id, as in the rows of the frame (including nulls), or delete them (None). Each id comes
         once."""
         pending = dict(documents)
-        if pending:
-            self.check()
+        if not pending:
+            return
         for round_ in range(ROUNDS_MAX):
             pending = self._round(pending)
             if not pending:
@@ -183,6 +203,7 @@ class Saver:
         there: list[DocumentDict] = []
         gone: list[str] = []
         found = self.model.find_many(list(pending))
+        self.check()  # after the read: a write over anything later is a conflict, and the next round checks again
         repeated = [result.id for result in found if self._may_be_done(result, pending[result.id])]
         self._ours = dict(zip(repeated, in_parallel(self._newest_of_ours, repeated), strict=True))
         for result in found:
@@ -205,6 +226,8 @@ class Saver:
                 taken[entity_id] = result.error
             elif result.error is None:
                 self.saved.counts[verb] += 1
+                if self.about.get("metadata"):
+                    self._done[entity_id] += 1
             else:
                 self._refuse(entity_id, result.error)
         free = changed - taken.keys() | again
@@ -235,9 +258,7 @@ class Saver:
         if found.document is None:
             is_broken = self.model.is_broken(found)
             return self._may_repeat and (is_broken if given is None else found.error is None)
-        if given is None:
-            return self._may_repeat
-        return self.overwrite and not self._is_there(found.document, given)
+        return self._may_repeat if given is None else not self._is_there(found.document, given)
 
     def _was_deleted(self, entity_id: str) -> bool:
         """Whether the last thing that an earlier attempt did was to delete it, and somebody has created it again."""
@@ -249,7 +270,13 @@ class Saver:
         note, entries = self.about.get("metadata"), self.model.entries_since(entity_id, self._since)
         if not note:
             return next((one for one in entries if _written_at(one) == self.model.stamp), None)
-        return next((one for one in entries if note.items() <= one.metadata.items()), None)
+        ours = [one for one in entries if note.items() <= one.metadata.items()]
+        if not self.is_rerun and len(ours) > self._done[entity_id]:
+            raise Fenced(
+                f"another attempt or task of this batch has changed {self.model.name} {entity_id}",
+                hint="Spark repeats the task if it is needed; rows of a document must be in one task",
+            )
+        return ours[0] if ours else None
 
     def _decide(
         self,
@@ -269,6 +296,8 @@ class Saver:
         elif found.document is not None and self._is_there(found.document, given):
             self.saved.counts["unchanged"] += 1
             there.append(found.document)
+        elif found.document is not None and self._was_applied(found.id, given):
+            self.saved.counts["unchanged"] += 1
         elif not self.overwrite:
             what = (
                 "already exists with different content"
@@ -276,8 +305,6 @@ class Saver:
                 else "already exists and is not a valid document"
             )
             self._refuse(found.id, Conflict(what))
-        elif found.document is not None and self._was_applied(found.id, given):
-            self.saved.counts["unchanged"] += 1
         else:
             writes[found.id] = "updated", self._changed(found.id, found.document, given)
 
@@ -315,8 +342,7 @@ class Saver:
     def _refuse(self, entity_id: str, error: WormError) -> None:
         if isinstance(error, _STOPPING):  # not the document's fault: the task is run again
             raise error
-        self.saved.counts["refused"] += 1
-        self.saved.refused[entity_id] = str(error)
+        self.saved.refuse(entity_id, str(error))
 
 
 def _written_at(entry: OplogEntry) -> JsonValue:

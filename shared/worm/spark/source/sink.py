@@ -10,10 +10,13 @@ the query began it. All attempts of a batch use the time of its first one, as al
 the job. So they recognize in the history what an earlier attempt wrote, even if somebody has changed it since then.
 
 If a batch has several rows for one document, the first attempt saves them one after the other. Later ones save only the
-last row of a task, because an earlier attempt may have saved any of them.
+last row of a task, because an earlier attempt may have saved any of them. A first attempt that meets changes of another
+one stops (`saving.py`).
 
 What a failure means: `Conflict` on commit: documents were refused, the others are saved, and the query stops. `Fenced`:
-a newer batch of the query has begun; this task belongs to an old run. It is checked whenever some rows are saved.
+a newer batch of the query has begun; this task belongs to an old run. It is checked after some documents were read and
+before they are written. So what a newer batch does is either seen, or makes the write a conflict, unless it creates a
+document and deletes it again while our write is on its way.
 """
 
 from __future__ import annotations

@@ -194,9 +194,9 @@ class ChangeStream(DataSourceStreamReader):
         if self._tree is None:
             self._tree = HeadsTree(self._collection)
         self._tree.file.refresh()
-        etag = self._tree.file.etag
-        if etag is None or etag != self._seen[0]:
+        etag, seen = self._tree.file.etag, self._seen
+        if etag is None or etag != seen[0] or seen[1] is None:  # a repair may store a lost file without a new root
             self._seen = etag, state_now(self._tree)
-            if self._seen[1] is None and etag is not None:
+            if self._seen[1] is None and etag is not None and seen != self._seen:
                 LOG.warning("%s: the heads are damaged or incomplete; waiting for the sweep", self._collection.name)
         return self._seen[1]

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SHOWN_MAX = 20
-REFUSED_MAX = 1000
 VERBS = ("created", "updated", "deleted", "unchanged", "refused")
 DELETED = "_deleted"
 """The column of a stream that says whether the document is to be deleted."""
@@ -69,9 +68,11 @@ class Writing:
         definition = self.spec.collection().definition
         if not definition.is_singleton and "id" not in schema.fieldNames():
             raise Invalid("the frame has no column id", hint=_ID_HINT)
-        if definition.mode == "readonly" or (definition.mode == "append" and self.overwrite):
-            what = "read-only" if definition.mode == "readonly" else "append-only"
-            raise Invalid(f"{definition.name} is {what}")
+        if definition.mode == "readonly":
+            raise Invalid(f"{definition.name} is read-only")
+        if definition.mode == "append" and self.overwrite:
+            hint = 'use mode append; for a stream, the option existing with "refuse"'
+            raise Invalid(f"{definition.name} is append-only", hint=hint)
 
 
 @dataclass
@@ -137,13 +138,11 @@ def write_rows(
     for row in rows:
         problem = bulk.add(row, saver)
         if problem is not None:
-            saver.saved.counts["refused"] += 1
-            saver.saved.refused.setdefault(*problem)
+            saver.saved.refuse(*problem)
         if len(bulk) >= writing.options.batch:
             saver.save(bulk.taken())
     saver.save(bulk.taken())
-    refused = dict(list(saver.saved.refused.items())[:REFUSED_MAX])
-    return Written(dict(saver.saved.counts), refused)
+    return Written(dict(saver.saved.counts), saver.saved.refused)
 
 
 class _Bulk:
