@@ -22,7 +22,7 @@ from worm.spark.cluster import JobSpec
 from worm.spark.incremental_job import _compare, _slice
 from worm.spark.rebuild_job import RebuildReport, _in_rounds, _Rebuild
 from worm.spark.rebuild_tasks import Walked, stage
-from worm.spark.staging import StagedFile
+from worm.spark.staging import Overtaken, StagedFile
 from worm.store.base import RequestCounter
 from worm.tables.root import LEVEL_MAX
 from worm.tables.tree import DELTAS_MAX
@@ -185,6 +185,61 @@ def _with(path: DataPath, **more: object) -> dict[str, object]:
 
 
 # Beside others
+
+
+def after(step: str, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Act once, when the tasks of this step are done. After `fold`, the deltas are written, but not in the table."""
+    left = [act]
+
+    def run(spark: object, work: Callable[[T], R], items: Sequence[T], about: str) -> list[R]:
+        done = [work(one) for one in items]
+        while about.endswith(f": {step}") and left:
+            left.pop()()
+        return done
+
+    monkeypatch.setattr("worm.spark.incremental_job.run", run)
+
+
+def settle(path: DataPath, entity_id: str, name: str) -> None:
+    path.put(entity_id, {"name": name})
+    path.run_capture()
+    path.run_fold(path.change_sets())
+
+
+def names_of(path: DataPath, *ids: str) -> list[object]:
+    manifest = path.table.manifest.read()
+    assert manifest is not None
+    return [manifest.entities[one]["name"] for one in ids]
+
+
+@OPLOG
+def test_one_fold_of_others_does_not_pass_for_the_fold_of_the_job(oplog: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an oplog, both have the same number, and the job once reported changes that it had not stored."""
+    path = path_of(oplog=oplog)
+    path.put("c001", {"name": "Bolt"})
+    path.run_capture()
+    path.change_sets()
+    after("fold", monkeypatch, lambda: settle(path, "c050", "Cord"))
+    assert rebuilt(path).changed == 1
+    assert names_of(path, "c001", "c050") == ["Bolt", "Cord"]
+
+
+@pytest.mark.parametrize("step", ["compare", "fold"])
+def test_rows_are_not_put_over_newer_ones_in_a_new_base(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job begins again. With an inventory, it would take the older row of its own fold for the newest one."""
+    path = path_of(oplog=False)
+    path.put("c001", {"name": "Bolt"})
+    path.run_capture()
+    path.change_sets()
+
+    def act() -> None:
+        settle(path, "c001", "Cord")
+        path.table.tidy(force=True)
+
+    after(step, monkeypatch, act)
+    with pytest.raises(Overtaken):
+        rebuilt(path)
+    assert names_of(path, "c001") == ["Cord"]
 
 
 class _Between(RequestCounter):
