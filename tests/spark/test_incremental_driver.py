@@ -50,8 +50,10 @@ def _tasks_are_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("worm.spark.rebuild_job.parallelism", lambda spark: 4)
 
 
-def path_of(*, oplog: bool = True, threshold: int = 20, indexes: dict[str, Any] | None = None) -> DataPath:
-    manifest = {"enabled": True, "partitionThreshold": threshold}
+def path_of(
+    *, oplog: bool = True, threshold: int = 20, indexes: dict[str, Any] | None = None, **more: object
+) -> DataPath:
+    manifest = {"enabled": True, "partitionThreshold": threshold, **more}
     path = DataPath(schema_of(oplog=oplog, softDelete=False, indexes=indexes or {}, manifest=manifest))
     for number in range(COUNT):
         path.put(f"c{number:03d}", {"name": "Acme", "status": f"s{number % 3}"})
@@ -143,6 +145,22 @@ def test_large_deltas_do_not_keep_small_ones_from_being_merged(monkeypatch: pyte
     root = path.table.manifest.root()
     assert root is not None
     assert [one.level for one in root.deltas if one.level < LEVEL_MAX] == [1, 1]
+    assert path.verify().is_clean
+
+
+@OPLOG
+def test_deltas_are_merged_also_if_only_builds_write_the_manifest(oplog: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No worker merges them: there would be one more with each run of the job."""
+    monkeypatch.setattr("worm.spark.plan.BASE_SHARE", 0)
+    monkeypatch.setattr("worm.tables.tree.BASE_SHARE", 0)
+    path = path_of(oplog=oplog, autoUpdate=False)
+    path.table.rebuild()
+    for number in range(DELTAS_MAX):
+        change(path, number)
+        assert rebuilt(path).changed == 1
+    root = path.table.manifest.root()
+    assert root is not None
+    assert [one.level for one in root.deltas] == [1]
     assert path.verify().is_clean
 
 

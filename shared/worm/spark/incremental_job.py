@@ -146,6 +146,8 @@ class Incremental:
             if self._manifest is not None:
                 _publish(self._table.manifest, [(one.manifest, one.last_updated) for one in made])
             _publish(self._table.heads, [(one.heads, one.last_updated) for one in made])
+            if self._manifest is not None and not self._table.is_kept:  # no fold merges its deltas
+                self._table.tidy(bytes_max=TIDY_BYTES_MAX)
             self._table.tidy_folded(bytes_max=TIDY_BYTES_MAX)
             return
         refold = self._fold_documents(groups, about)
