@@ -191,6 +191,24 @@ def test_a_document_that_a_task_may_not_delete_is_left_to_the_function(
     assert not read_cursor(room.table.collection).is_due(SystemClock().now(), 86_400.0)
 
 
+@pytest.mark.parametrize(("days", "is_left_to_spark"), [(1, True), (30, False)])
+def test_an_inventory_of_long_ago_does_not_keep_the_function_away(
+    moto: str, days: int, is_left_to_spark: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If S3 delivers no more inventories, a job that reads the last one every day finds nothing, and says so every
+    day."""
+    bucket = new_bucket(moto, versioned=True)
+    room = Room(f"s3://{bucket}", endpoint_url=moto, indexes=PLAIN)
+    room.put(range(3))
+    room.sweep()
+    found = inventory_at(inventory_of(room, bucket), room.url, moto)
+    monkeypatch.setattr("worm.spark.sweep_job._ranges", lambda *_: [])
+    monkeypatch.setattr("worm.spark.sweep_job._swept", lambda *_: [])
+    now = SystemClock().now()
+    sweep(cast("SparkSession", None), room.spec, replace(found, created=now - timedelta(days=days)))
+    assert read_cursor(room.table.collection).is_due(now, 86_400.0) is not is_left_to_spark
+
+
 def test_a_task_of_a_model_without_history_writes_change_sets_of_a_chunk_each(
     moto: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ version. Doubt costs a look at the entity, nothing else.
 
 A run that reached its end is stored as a pass in the cursor of the model, so that the function does not begin one;
 unless a document of a model in a space came back after a commit had deleted it: only the function may delete it again.
+A pass is not newer than what it saw: if no new inventories come, the function takes over.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -122,7 +123,7 @@ def sweep(spark: SparkSession, spec: JobSpec, inventory: Inventory | None = None
         return report
     _check(table, inventory)
     clock, keys = table.collection.clock, list[str]()
-    cursor = SweepCursor().begun(clock.now())
+    cursor = SweepCursor().begun(_beginning(clock.now(), inventory))
     for found in _swept(spark, spec, inventory, _ranges(spark, table, inventory)):
         report.add(found)
         keys += found.change_sets
@@ -146,6 +147,11 @@ def inventory_at(url: str, of: str, endpoint_url: str | None) -> Inventory:
         hint = "name the folder <destination prefix>/<source bucket>/<configuration>/, or a manifest.json"
         raise NotFound(f"there is no inventory at {url}", hint=hint)
     return open_inventory(url + newest, of, endpoint_url)
+
+
+def _beginning(now: datetime, inventory: Inventory | None) -> datetime:
+    """When the pass counts as begun."""
+    return now if inventory is None else min(now, inventory.created + BEHIND)
 
 
 def is_larger(spec: JobSpec, documents: int) -> bool:
