@@ -23,7 +23,7 @@ from worm.errors import Invalid
 from worm.maintenance.sweep_cursor import read_cursor
 from worm.spark.cluster import JobSpec, job_specs
 from worm.spark.rebuild_job import rebuild
-from worm.spark.sweep_job import Shown, SweepJobReport, inventory_at, sweep, sweep_range
+from worm.spark.sweep_job import Shown, SweepJobReport, _sweep_shown, inventory_at, sweep, sweep_range
 from worm.store.base import Version
 from worm.store.open import open_store
 
@@ -123,6 +123,21 @@ def shown_of(room: Room, *, days: float) -> Shown:
         rows.append((entity_id, version))
     horizon = SystemClock().now() + timedelta(days=days)
     return Shown(sorted(rows), f"{horizon:%Y-%m-%dT%H:%M:%SZ}")
+
+
+def test_a_range_of_which_an_inventory_shows_too_much_is_listed(moto: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an import behind the last id that the table knows, the rows of one range did not fit into a task."""
+    monkeypatch.setattr("worm.spark.plan.IDS_OF_A_TASK_MAX", 4)
+    bucket = new_bucket(moto, versioned=True)
+    room = Room(f"s3://{bucket}", endpoint_url=moto, threshold=SPREAD, indexes=PLAIN)
+    room.put(range(3))
+    room.sweep()
+    room.put(range(3, 9))
+    shown = shown_of(room, days=1)
+    left = iter(shown.rows)
+    found = _sweep_shown(room.spec, shown.horizon, IdRange(), left)
+    assert (found.listed, found.recorded) == (9, 6)
+    assert len(list(left)) == 4, "of which the task has not held all"
 
 
 def test_a_head_that_is_newer_than_the_inventory_is_not_doubted_and_an_old_one_is(moto: str) -> None:

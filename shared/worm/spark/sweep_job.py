@@ -20,10 +20,11 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from worm.clock import forever, iso_seconds
@@ -38,6 +39,7 @@ from worm.maintenance.sweep_cursor import SweepCursor, save_cursor
 from worm.maintenance.sweep_listing import RangeListing, Seen
 from worm.maintenance.sweep_pass import DocumentPass, HistoryPass, How, SweepReport
 from worm.session import Session
+from worm.spark import plan
 from worm.spark.cluster import JobSpec, parallelism
 from worm.spark.rebuild_tasks import run
 from worm.store.base import Version, Won
@@ -191,12 +193,14 @@ def _swept(
         return
     context = spark.sparkContext
     context.setJobDescription(about)
-    numbered = context.parallelize(list(enumerate(ranges)), len(ranges))
     files = context.parallelize(list(inventory.files), max(1, len(inventory.files)))
     rows = files.flatMap(partial(_rows_in, spec, inventory, [one.start for one in ranges]))
-    together = numbered.cogroup(rows, len(ranges))
-    horizon = iso_seconds(inventory.created - BEHIND)
-    yield from together.map(partial(_sweep_shown, spec, horizon)).collect()
+    work = partial(_sweep_shown, spec, iso_seconds(inventory.created - BEHIND))
+    every = context.broadcast(ranges)
+    parted = rows.partitionBy(len(ranges), _itself)
+    yield from parted.mapPartitionsWithIndex(
+        lambda number, found: [work(every.value[number], (row for _, row in found))]
+    ).collect()
 
 
 def _fold(table: Table, key: str) -> int:
@@ -226,10 +230,15 @@ def _rows_in(
             yield bisect_right(starts, info.id) - 1, (info.id, version)
 
 
-def _sweep_shown(spec: JobSpec, horizon: str, found: tuple[int, tuple[Iterable[IdRange], Iterable[Row]]]) -> SweptRange:
-    ranges, rows = found[1]
-    (within,) = ranges
-    return sweep_range(spec, within, Shown(sorted(rows, key=_id_of), horizon))
+def _sweep_shown(spec: JobSpec, horizon: str, within: IdRange, rows: Iterator[Row]) -> SweptRange:
+    return sweep_range(spec, within, _shown(rows, horizon))
+
+
+def _shown(rows: Iterator[Row], horizon: str) -> Shown | None:
+    """None: there are too many to hold, because the table that gave the plan knows few of them. Then the range is
+    listed, part by part."""
+    kept = list(islice(rows, plan.IDS_OF_A_TASK_MAX + 1))
+    return Shown(sorted(kept, key=_id_of), horizon) if len(kept) <= plan.IDS_OF_A_TASK_MAX else None
 
 
 def sweep_range(spec: JobSpec, within: IdRange, shown: Shown | None = None) -> SweptRange:
@@ -303,3 +312,7 @@ class _Documents(_InTask, DocumentPass):
 
 def _id_of(row: Row) -> str:
     return row[0]
+
+
+def _itself(number: int) -> int:
+    return number
