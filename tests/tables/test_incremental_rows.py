@@ -16,7 +16,7 @@ from worm.collections.layout import SCHEMA_KEY
 from worm.errors import Corrupt
 from worm.schema import load_schema
 from worm.spark.incremental import Comparing, Unsound, overlaid, stored_parts
-from worm.spark.listings import Listing, Shown, entity_of, joined
+from worm.spark.listings import Listing, Shown, entity_of, joined, listed_now
 from worm.spark.oplog_archives import Compactor
 from worm.spark.staging import SourceRows, StagedRow
 from worm.tables.build import RecordedNews, recorded_changes
@@ -280,6 +280,24 @@ def read_in(path: DataPath, listing: Listing | None = None) -> list[str]:
 
 def test_nothing_is_read_if_nothing_changed(path: DataPath) -> None:
     assert read_in(path) == []
+
+
+@pytest.mark.parametrize("is_listed", [True, False], ids=["listed", "inventory"])
+def test_a_listing_holds_the_newest_entries_of_long_histories_only(path: DataPath, is_listed: bool) -> None:
+    """A task holds the listing of a range. With 1,000 entries for each entity, it needed gigabytes."""
+    for score in range(20):
+        path.put("a", {"name": "Acme", "score": score})
+        path.settle()
+    key = path.collection.oplog.key("a", 3)
+    found = path.store.get(key)
+    assert found is not None
+    path.store.put(key, found.body)
+    (shown, _) = (listed_now(path.collection, IdRange()) if is_listed else inventoried(path)).shown.values()
+    assert (shown.seqs.single, shown.changed) == ({20, 21}, set())
+    assert read_in(path) == []
+    path.store.put(path.collection.oplog.key("a", 21), b"{}")
+    path.store.delete(path.collection.oplog.key("b", 1))
+    assert read_in(path, None if is_listed else inventoried(path)) == ["a", "b"]
 
 
 def test_an_upload_that_is_not_recorded_changes_no_row(path: DataPath) -> None:
