@@ -110,6 +110,8 @@ def test_an_inventory_or_a_table_that_cannot_be_used_is_an_error(
     room.sweep()
     assert main([*command, "--inventory", f"s3://{bucket}/nowhere/"]) != 0
     assert "there is no inventory" in capsys.readouterr().err
+    assert main([*command, "--inventory", ""]) != 0, "an empty variable must not list a billion documents"
+    assert "not a URL" in capsys.readouterr().err
     assert main([*command, "--inventory", inventory_of(room, bucket, columns=CURRENT_COLUMNS)]) != 0
     assert "all versions" in capsys.readouterr().err
     assert main([*command, "--documents-min", "3", "--inventory", f"s3://{bucket}/nowhere/"]) == 0, "no model is larger"
