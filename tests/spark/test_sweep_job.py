@@ -20,7 +20,7 @@ from worm.clock import SystemClock
 from worm.collections.collection import EntityOutcome
 from worm.collections.id_ranges import IdRange
 from worm.errors import Invalid
-from worm.maintenance.sweep_cursor import read_cursor
+from worm.maintenance.sweep_cursor import SweepCursor, read_cursor, save_cursor
 from worm.spark.cluster import JobSpec, job_specs
 from worm.spark.rebuild_job import rebuild
 from worm.spark.sweep_job import Shown, SweepJobReport, _sweep_shown, inventory_at, sweep, sweep_range
@@ -203,6 +203,10 @@ def test_a_document_that_a_task_may_not_delete_is_left_to_the_function(
     nothing = cast("SparkSession", None)
     assert sweep(nothing, room.spec).summary().endswith("1 left to the function")
     assert read_cursor(room.table.collection).is_due(SystemClock().now(), 86_400.0)
+    going_on = SweepCursor("m", 5_000, "2026-02-24T01:00:00Z")
+    save_cursor(room.table.collection, going_on)
+    sweep(nothing, room.spec)
+    assert read_cursor(room.table.collection) == going_on, "if it began again each day, it would not reach the document"
     found.late = 0
     sweep(nothing, room.spec)
     assert not read_cursor(room.table.collection).is_due(SystemClock().now(), 86_400.0)

@@ -12,7 +12,8 @@ up to two days behind (`BEHIND`), so a head that is newer than that is only doub
 version. Doubt costs a look at the entity, nothing else.
 
 A run that reached its end is stored as a pass in the cursor of the model, so that the function does not begin one;
-unless a document of a model in a space came back after a commit had deleted it: only the function may delete it again.
+unless a document of a model in a space came back after a commit had deleted it: only the function may delete it again,
+so it begins a pass, or goes on with its own.
 A pass is not newer than what it saw: if no new inventories come, the function takes over.
 """
 
@@ -35,7 +36,7 @@ from worm.collections.inventory import CONFIGURE, MANIFEST_NAME, Inventory, Inve
 from worm.collections.layout import KeyKind
 from worm.collections.reconcile import Survey
 from worm.errors import Invalid, NotFound, Unavailable
-from worm.maintenance.sweep_cursor import SweepCursor, save_cursor
+from worm.maintenance.sweep_cursor import SweepCursor, read_cursor, save_cursor
 from worm.maintenance.sweep_listing import RangeListing, Seen
 from worm.maintenance.sweep_pass import DocumentPass, HistoryPass, How, SweepReport
 from worm.session import Session
@@ -131,8 +132,10 @@ def sweep(spark: SparkSession, spec: JobSpec, inventory: Inventory | None = None
         keys += found.change_sets
     for key in keys:
         report.folded += _fold(table, key)
-    swept = replace(cursor, listed=report.listed, by_spark=True).finished(clock.now())
-    save_cursor(table.collection, SweepCursor() if report.late else swept)
+    if not report.late:
+        save_cursor(table.collection, replace(cursor, listed=report.listed, by_spark=True).finished(clock.now()))
+    elif not read_cursor(table.collection).start:  # a pass that goes on would never come to its end
+        save_cursor(table.collection, SweepCursor())
     return report
 
 
