@@ -242,6 +242,46 @@ def test_one_fold_of_others_does_not_pass_for_the_fold_of_the_job(oplog: bool, m
     assert names_of(path, "c001", "c050") == ["Bolt", "Cord"]
 
 
+def test_what_others_have_folded_since_the_job_began_is_folded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an oplog, nothing else shows which of two rows is newer; and the revision of a table never goes back."""
+    path, revisions = path_of(oplog=False), list[int]()
+    path.put("c001", {"name": "Bolt"})
+    path.run_capture()
+    path.change_sets()
+
+    def act() -> None:
+        settle(path, "c050", "Cord")
+        settle(path, "c001", "Cord")
+        revisions.append(revision_of(path))
+
+    after("fold", monkeypatch, act)
+    rebuilt(path)
+    assert names_of(path, "c001", "c050") == ["Cord", "Cord"]
+    assert revision_of(path) > revisions[0]
+
+
+def revision_of(path: DataPath) -> int:
+    root = path.table.manifest.root()
+    assert root is not None
+    return root.revision
+
+
+@OPLOG
+def test_rows_of_an_old_schema_are_not_put_into_a_new_table(oplog: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = path_of(oplog=oplog)
+    change(path, 1)
+
+    def act() -> None:
+        fields = {"name": {"type": "string"}, "city": {"type": "string"}}
+        path.store.put(SCHEMA_KEY, load_schema({**path.schema, "models": _with(path, fields=fields)}).to_json())
+        path.table.rebuild()
+
+    after("fold", monkeypatch, act)
+    with pytest.raises(Overtaken):
+        rebuilt(path)
+    assert path.verify().is_clean
+
+
 @pytest.mark.parametrize("step", ["compare", "fold"])
 def test_rows_are_not_put_over_newer_ones_in_a_new_base(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The job begins again. With an inventory, it would take the older row of its own fold for the newest one."""

@@ -323,6 +323,25 @@ def test_an_entry_that_somebody_replaced_by_another_one_changes_the_head(path: D
     assert comparing.needs_rewrite, "a fold takes only newer seqs"
 
 
+def test_an_entity_without_the_entry_before_its_newest_is_read(path: DataPath) -> None:
+    for score in range(2):
+        path.put("a", {"name": "Acme", "score": score})
+        path.settle()
+    path.store.delete(path.collection.oplog.key("a", 2))
+    comparing, found = incremental(path, IdRange())
+    assert found[0].damage is not None
+    assert comparing.needs_rewrite
+
+
+def test_a_table_whose_heads_may_lack_entities_is_not_used(path: DataPath) -> None:
+    """With a fold, they would lack them forever."""
+    path.store.delete(path.table.heads.key)
+    path.put("b", {"name": "Other"})
+    path.settle()
+    with pytest.raises(Unsound):
+        read_in(path)
+
+
 def test_an_entity_whose_newest_entry_is_archived_is_read() -> None:
     path = DataPath(schema_of(softDelete=False, archiveAfter="90d"))
     for score in range(3):
