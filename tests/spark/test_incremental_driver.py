@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from typing import Any, TypeVar, cast
 
 import pytest
@@ -19,13 +20,14 @@ from worm.collections.layout import SCHEMA_KEY
 from worm.errors import Unavailable
 from worm.schema import load_schema
 from worm.spark.cluster import JobSpec
+from worm.spark.incremental import _StoredRange
 from worm.spark.incremental_job import _compare, _slice
 from worm.spark.rebuild_job import RebuildReport, _in_rounds, _Rebuild
 from worm.spark.rebuild_tasks import Walked, stage
 from worm.spark.staging import Overtaken, StagedFile
 from worm.store.base import RequestCounter
 from worm.tables.root import LEVEL_MAX
-from worm.tables.tree import DELTAS_MAX
+from worm.tables.tree import DELTAS_MAX, HeadsTree, Tree
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -298,6 +300,27 @@ def test_rows_are_not_put_over_newer_ones_in_a_new_base(step: str, monkeypatch: 
     with pytest.raises(Overtaken):
         rebuilt(path)
     assert names_of(path, "c001") == ["Cord"]
+
+
+def test_folds_between_the_reads_of_manifest_and_heads_do_not_end_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where somebody folds every second, each round found such an entity, and the third one failed. Somebody who adds
+    an index to such a collection needs the base to be written again."""
+    monkeypatch.setattr("worm.spark.plan.FOLDED_BYTES_MAX", 0)
+    path, folds = path_of(), count()
+    change(path, 1)
+    read = _StoredRange.__init__
+
+    def between(stored: _StoredRange[Any], tree: Tree[Any], *rest: Any) -> None:
+        if isinstance(tree, HeadsTree):
+            settle(path, f"c{10 * next(folds) % COUNT:03d}", "Cord")
+        read(stored, tree, *rest)
+
+    monkeypatch.setattr(_StoredRange, "__init__", between)
+    report = _in_rounds(spec_of(path), partial(rebuilt, path))
+    assert report.taken is not None
+    assert next(folds) == 2 * len(RANGES), "in one round"
+    assert names_of(path, "c001", "c000", "c070") == ["Bolt", "Cord", "Cord"]
+    assert path.verify().is_clean
 
 
 class _Between(RequestCounter):
