@@ -14,17 +14,18 @@ import pytest
 
 from tests.harness import DataPath, schema_of
 from tests.spark.collection_room import spec_of
-from tests.tables.test_incremental_rows import IDS, History
+from tests.tables.test_incremental_rows import IDS, History, inventoried
 from worm.collections.id_ranges import IdRange
 from worm.collections.layout import SCHEMA_KEY
 from worm.errors import Unavailable
 from worm.schema import load_schema
 from worm.spark.cluster import JobSpec
-from worm.spark.incremental import _StoredRange
-from worm.spark.incremental_job import _compare, _slice
+from worm.spark.incremental import Compared, Comparing, _StoredRange
+from worm.spark.incremental_job import Incremental, _compare, _slice
+from worm.spark.listings import Listing
 from worm.spark.rebuild_job import RebuildReport, _in_rounds, _Rebuild
 from worm.spark.rebuild_tasks import Walked, stage
-from worm.spark.staging import Overtaken, StagedFile
+from worm.spark.staging import Overtaken, StagedFile, Staging
 from worm.store.base import RequestCounter
 from worm.tables.root import LEVEL_MAX
 from worm.tables.tree import DELTAS_MAX, HeadsTree, Tree
@@ -33,6 +34,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 COUNT = 120
 SEEDS, ACTS, RATE = 8, 4, 0.1
+MANY_ACTS, OFTEN = 12, 0.5
 ACCIDENTS = {"overwrite", "delete_entry", "add_entry", "forget_version"}
 RANGES = [IdRange("", "c030"), IdRange("c030", "c060"), IdRange("c060", "c090"), IdRange("c090")]
 STATUS = {"byStatus": {"field": "status"}}
@@ -326,10 +328,11 @@ def test_folds_between_the_reads_of_manifest_and_heads_do_not_end_the_job(monkey
 class _Between(RequestCounter):
     """Does something between two requests, now and then."""
 
-    def __init__(self, chance: random.Random, acts: Sequence[Callable[[], object]]) -> None:
+    def __init__(self, chance: random.Random, acts: Sequence[Callable[[], object]], rate: float = RATE) -> None:
         super().__init__()
         self._chance = chance
         self._acts = acts
+        self._rate = rate
         self._busy = threading.Lock()
         self.left = 0
 
@@ -337,7 +340,7 @@ class _Between(RequestCounter):
         super().add(kind, read=read, written=written)
         if self.left and self._busy.acquire(blocking=False):
             try:
-                if self._chance.random() < RATE:
+                if self._chance.random() < self._rate:
                     self.left -= 1
                     self._chance.choice(self._acts)()
             finally:
@@ -380,6 +383,46 @@ def test_uploads_folds_and_merges_between_any_two_requests_lose_nothing(
         full.table.rebuild()
         assert found == _content(full), seed
     assert changed, "otherwise nothing is tested"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("writes", ["deltas", "base"])
+@OPLOG
+def test_an_old_inventory_makes_no_row_older_than_what_is_folded_meanwhile(
+    oplog: bool, writes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If everything is folded in the end, the table is that of a full rebuild, whatever the inventory shows."""
+    monkeypatch.setattr("worm.spark.plan.BASE_SHARE", 0 if writes == "deltas" else 4)
+    monkeypatch.setattr("worm.spark.plan.FOLDED_BYTES_MAX", 1 << 28 if writes == "deltas" else 0)
+    read = 0
+    for seed in range(2 * SEEDS):
+        history = History(seed, oplog=oplog, threshold=2, indexes={})
+        history.acts = [one for one in history.acts if one.__name__ not in ACCIDENTS | {"lose"}]
+        path, chance = history.path, history.chance
+        history.run(30)
+        listing = inventoried(path)
+        history.run(chance.choice([0, 5, 20]))
+        starts = sorted(chance.sample(IDS, 2))
+        ranges = [IdRange("", starts[0]), IdRange(starts[0], starts[1]), IdRange(starts[1])]
+        monkeypatch.setattr("worm.spark.rebuild_job.compared_ranges", lambda spark, spec, found=ranges: found)
+        monkeypatch.setattr(Incremental, "compare", partial(_compared, path, ranges, listing))
+        meanwhile: list[Callable[[], object]] = [history.remove, partial(_settled, history), partial(_merged, path)]
+        path.store.requests = between = _Between(chance, meanwhile, OFTEN)
+        between.left = MANY_ACTS
+        with suppress(Unavailable):
+            report = _in_rounds(spec_of(path), partial(rebuilt, path))
+            read += report.entities - (report.taken or 0)
+        between.left = 0
+        path.run_capture()
+        history.fold_all()
+        found, full = _content(path), path.fork()
+        full.table.rebuild()
+        assert found == _content(full), seed
+    assert read, "otherwise no inventory was old"
+
+
+def _compared(path: DataPath, ranges: Sequence[IdRange], listing: Listing) -> Compared:
+    return Compared.total([Comparing(path.table, one, listing).run(Staging(path.collection)) for one in ranges])
 
 
 def _settled(history: History) -> None:
