@@ -160,6 +160,16 @@ def test_a_head_that_is_newer_than_the_inventory_is_not_doubted_and_an_old_one_i
     assert doubted.change_sets == []
 
 
+def test_a_version_in_an_inventory_that_is_newer_than_a_recent_head_is_recorded(moto: str) -> None:
+    bucket = new_bucket(moto, versioned=True)
+    room = Room(f"s3://{bucket}", endpoint_url=moto, threshold=SPREAD, indexes=PLAIN)
+    room.put(range(3))
+    room.sweep()
+    room.put([1], score=1)
+    found = sweep_range(room.spec, IdRange(), shown_of(room, days=-2))
+    assert (found.reconciled, found.recorded) == (1, 1)
+
+
 def test_a_model_that_cannot_be_swept_does_not_stop_the_others(
     moto: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
