@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _inventory(parsed: argparse.Namespace) -> Inventory | None:
-    if not parsed.inventory:
+    if parsed.inventory is None:
         return None
     found = inventory_at(parsed.inventory, parsed.url, parsed.endpoint_url)
     say(f"inventory of {found.created:%Y-%m-%d %H:%M} UTC, {len(found.files):,} files")

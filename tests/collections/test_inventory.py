@@ -192,6 +192,15 @@ def test_a_data_file_of_another_form_is_damaged(destination: Store, body: bytes,
         rows_of(open_inventory(_newest(destination), OF))
 
 
+@pytest.mark.parametrize("nothing", [None, ""])
+def test_a_version_of_which_the_time_and_the_etag_are_unknown_may_be_newer_than_anything(nothing: object) -> None:
+    """S3 Metadata may lack both of an object that was gone when it was looked at. One such row must not end the job."""
+    row = {"Key": "x.json", "VersionId": "v", "IsLatest": True, "LastModifiedDate": nothing, "ETag": nothing}
+    version = inventory.version_of(row, "", "a table")
+    assert version is not None
+    assert (version.etag, version.last_modified) == ("", datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
+
+
 def test_a_parquet_file_of_another_form_is_damaged(destination: Store) -> None:
     file = io.BytesIO()
     pq.write_table(pa.table({"key": ["x"]}), file)

@@ -190,7 +190,9 @@ def test_the_job_reads_the_inventory_that_its_command_line_names(
     assert "there is no manifest of an inventory" in capsys.readouterr().err
 
 
-def test_an_inventory_table_of_s3_metadata_is_an_inventory(spark: SparkSession, file_url: str) -> None:
+def test_an_inventory_table_of_s3_metadata_is_an_inventory(
+    spark: SparkSession, file_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     room = room_of(file_url, oplog=False)
     change(room)
     rows = [
@@ -218,6 +220,13 @@ def test_an_inventory_table_of_s3_metadata_is_an_inventory(spark: SparkSession, 
     frame.drop("e_tag").createOrReplaceTempView("live_inventory")
     with pytest.raises(Invalid, match="lacks the columns e_tag"):
         rebuild_incrementally(spark, room.spec, InventoryTable("live_inventory"))
+    frame.withColumn("record_type", frame["key"]).createOrReplaceTempView("live_inventory")
+    with pytest.raises(Invalid, match="is a journal"):
+        rebuild_incrementally(spark, room.spec, InventoryTable("live_inventory"))
+    for wrong in ("live_inventery", "no.such.catalog.inventory", "live-inventory"):
+        assert main(["--url", room.url, "--inventory-table", wrong]) == Invalid.exit_code
+        (told,) = capsys.readouterr().err.splitlines()
+        assert told.startswith(f"rebuild: Customer: inventory-table: Spark cannot open the table {wrong}: [")
 
 
 TABLE = (

@@ -7,30 +7,34 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from typing import Any, TypeVar, cast
 
 import pytest
 
 from tests.harness import DataPath, schema_of
 from tests.spark.collection_room import spec_of
-from tests.tables.test_incremental_rows import IDS, History
+from tests.tables.test_incremental_rows import IDS, History, inventoried
 from worm.collections.id_ranges import IdRange
 from worm.collections.layout import SCHEMA_KEY
 from worm.errors import Unavailable
 from worm.schema import load_schema
 from worm.spark.cluster import JobSpec
-from worm.spark.incremental_job import _compare, _slice
+from worm.spark.incremental import Compared, Comparing, _StoredRange
+from worm.spark.incremental_job import Incremental, _compare, _slice
+from worm.spark.listings import Listing
 from worm.spark.rebuild_job import RebuildReport, _in_rounds, _Rebuild
 from worm.spark.rebuild_tasks import Walked, stage
-from worm.spark.staging import StagedFile
+from worm.spark.staging import Overtaken, StagedFile, Staging
 from worm.store.base import RequestCounter
 from worm.tables.root import LEVEL_MAX
-from worm.tables.tree import DELTAS_MAX
+from worm.tables.tree import DELTAS_MAX, HeadsTree, Tree
 
 T = TypeVar("T")
 R = TypeVar("R")
 COUNT = 120
 SEEDS, ACTS, RATE = 8, 4, 0.1
+MANY_ACTS, OFTEN = 12, 0.5
 ACCIDENTS = {"overwrite", "delete_entry", "add_entry", "forget_version"}
 RANGES = [IdRange("", "c030"), IdRange("c030", "c060"), IdRange("c060", "c090"), IdRange("c090")]
 STATUS = {"byStatus": {"field": "status"}}
@@ -50,8 +54,10 @@ def _tasks_are_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("worm.spark.rebuild_job.parallelism", lambda spark: 4)
 
 
-def path_of(*, oplog: bool = True, threshold: int = 20, indexes: dict[str, Any] | None = None) -> DataPath:
-    manifest = {"enabled": True, "partitionThreshold": threshold}
+def path_of(
+    *, oplog: bool = True, threshold: int = 20, indexes: dict[str, Any] | None = None, **more: object
+) -> DataPath:
+    manifest = {"enabled": True, "partitionThreshold": threshold, **more}
     path = DataPath(schema_of(oplog=oplog, softDelete=False, indexes=indexes or {}, manifest=manifest))
     for number in range(COUNT):
         path.put(f"c{number:03d}", {"name": "Acme", "status": f"s{number % 3}"})
@@ -146,6 +152,22 @@ def test_large_deltas_do_not_keep_small_ones_from_being_merged(monkeypatch: pyte
     assert path.verify().is_clean
 
 
+@OPLOG
+def test_deltas_are_merged_also_if_only_builds_write_the_manifest(oplog: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No worker merges them: there would be one more with each run of the job."""
+    monkeypatch.setattr("worm.spark.plan.BASE_SHARE", 0)
+    monkeypatch.setattr("worm.tables.tree.BASE_SHARE", 0)
+    path = path_of(oplog=oplog, autoUpdate=False)
+    path.table.rebuild()
+    for number in range(DELTAS_MAX):
+        change(path, number)
+        assert rebuilt(path).changed == 1
+    root = path.table.manifest.root()
+    assert root is not None
+    assert [one.level for one in root.deltas] == [1]
+    assert path.verify().is_clean
+
+
 def test_a_damaged_delta_makes_the_table_unsound_also_if_deltas_are_divided() -> None:
     """The job would fail each time, and the sweep leaves a damaged table of that size to the job."""
     path = path_of()
@@ -187,13 +209,130 @@ def _with(path: DataPath, **more: object) -> dict[str, object]:
 # Beside others
 
 
+def after(step: str, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Act once, when the tasks of this step are done. After `fold`, the deltas are written, but not in the table."""
+    left = [act]
+
+    def run(spark: object, work: Callable[[T], R], items: Sequence[T], about: str) -> list[R]:
+        done = [work(one) for one in items]
+        while about.endswith(f": {step}") and left:
+            left.pop()()
+        return done
+
+    monkeypatch.setattr("worm.spark.incremental_job.run", run)
+
+
+def settle(path: DataPath, entity_id: str, name: str) -> None:
+    path.put(entity_id, {"name": name})
+    path.run_capture()
+    path.run_fold(path.change_sets())
+
+
+def names_of(path: DataPath, *ids: str) -> list[object]:
+    manifest = path.table.manifest.read()
+    assert manifest is not None
+    return [manifest.entities[one]["name"] for one in ids]
+
+
+@OPLOG
+def test_one_fold_of_others_does_not_pass_for_the_fold_of_the_job(oplog: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an oplog, both have the same number, and the job once reported changes that it had not stored."""
+    path = path_of(oplog=oplog)
+    path.put("c001", {"name": "Bolt"})
+    path.run_capture()
+    path.change_sets()
+    after("fold", monkeypatch, lambda: settle(path, "c050", "Cord"))
+    assert rebuilt(path).changed == 1
+    assert names_of(path, "c001", "c050") == ["Bolt", "Cord"]
+
+
+def test_what_others_have_folded_since_the_job_began_is_folded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an oplog, nothing else shows which of two rows is newer; and the revision of a table never goes back."""
+    path, revisions = path_of(oplog=False), list[int]()
+    path.put("c001", {"name": "Bolt"})
+    path.run_capture()
+    path.change_sets()
+
+    def act() -> None:
+        settle(path, "c050", "Cord")
+        settle(path, "c001", "Cord")
+        revisions.append(revision_of(path))
+
+    after("fold", monkeypatch, act)
+    rebuilt(path)
+    assert names_of(path, "c001", "c050") == ["Cord", "Cord"]
+    assert revision_of(path) > revisions[0]
+
+
+def revision_of(path: DataPath) -> int:
+    root = path.table.manifest.root()
+    assert root is not None
+    return root.revision
+
+
+@OPLOG
+def test_rows_of_an_old_schema_are_not_put_into_a_new_table(oplog: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = path_of(oplog=oplog)
+    change(path, 1)
+
+    def act() -> None:
+        fields = {"name": {"type": "string"}, "city": {"type": "string"}}
+        path.store.put(SCHEMA_KEY, load_schema({**path.schema, "models": _with(path, fields=fields)}).to_json())
+        path.table.rebuild()
+
+    after("fold", monkeypatch, act)
+    with pytest.raises(Overtaken):
+        rebuilt(path)
+    assert path.verify().is_clean
+
+
+@pytest.mark.parametrize("step", ["compare", "fold"])
+def test_rows_are_not_put_over_newer_ones_in_a_new_base(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job begins again. With an inventory, it would take the older row of its own fold for the newest one."""
+    path = path_of(oplog=False)
+    path.put("c001", {"name": "Bolt"})
+    path.run_capture()
+    path.change_sets()
+
+    def act() -> None:
+        settle(path, "c001", "Cord")
+        path.table.tidy(force=True)
+
+    after(step, monkeypatch, act)
+    with pytest.raises(Overtaken):
+        rebuilt(path)
+    assert names_of(path, "c001") == ["Cord"]
+
+
+def test_folds_between_the_reads_of_manifest_and_heads_do_not_end_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where somebody folds every second, each round found such an entity, and the third one failed. Somebody who adds
+    an index to such a collection needs the base to be written again."""
+    monkeypatch.setattr("worm.spark.plan.FOLDED_BYTES_MAX", 0)
+    path, folds = path_of(), count()
+    change(path, 1)
+    read = _StoredRange.__init__
+
+    def between(stored: _StoredRange[Any], tree: Tree[Any], *rest: Any) -> None:
+        if isinstance(tree, HeadsTree):
+            settle(path, f"c{10 * next(folds) % COUNT:03d}", "Cord")
+        read(stored, tree, *rest)
+
+    monkeypatch.setattr(_StoredRange, "__init__", between)
+    report = _in_rounds(spec_of(path), partial(rebuilt, path))
+    assert report.taken is not None
+    assert next(folds) == 2 * len(RANGES), "in one round"
+    assert names_of(path, "c001", "c000", "c070") == ["Bolt", "Cord", "Cord"]
+    assert path.verify().is_clean
+
+
 class _Between(RequestCounter):
     """Does something between two requests, now and then."""
 
-    def __init__(self, chance: random.Random, acts: Sequence[Callable[[], object]]) -> None:
+    def __init__(self, chance: random.Random, acts: Sequence[Callable[[], object]], rate: float = RATE) -> None:
         super().__init__()
         self._chance = chance
         self._acts = acts
+        self._rate = rate
         self._busy = threading.Lock()
         self.left = 0
 
@@ -201,7 +340,7 @@ class _Between(RequestCounter):
         super().add(kind, read=read, written=written)
         if self.left and self._busy.acquire(blocking=False):
             try:
-                if self._chance.random() < RATE:
+                if self._chance.random() < self._rate:
                     self.left -= 1
                     self._chance.choice(self._acts)()
             finally:
@@ -244,6 +383,46 @@ def test_uploads_folds_and_merges_between_any_two_requests_lose_nothing(
         full.table.rebuild()
         assert found == _content(full), seed
     assert changed, "otherwise nothing is tested"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("writes", ["deltas", "base"])
+@OPLOG
+def test_an_old_inventory_makes_no_row_older_than_what_is_folded_meanwhile(
+    oplog: bool, writes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If everything is folded in the end, the table is that of a full rebuild, whatever the inventory shows."""
+    monkeypatch.setattr("worm.spark.plan.BASE_SHARE", 0 if writes == "deltas" else 4)
+    monkeypatch.setattr("worm.spark.plan.FOLDED_BYTES_MAX", 1 << 28 if writes == "deltas" else 0)
+    read = 0
+    for seed in range(2 * SEEDS):
+        history = History(seed, oplog=oplog, threshold=2, indexes={})
+        history.acts = [one for one in history.acts if one.__name__ not in ACCIDENTS | {"lose"}]
+        path, chance = history.path, history.chance
+        history.run(30)
+        listing = inventoried(path)
+        history.run(chance.choice([0, 5, 20]))
+        starts = sorted(chance.sample(IDS, 2))
+        ranges = [IdRange("", starts[0]), IdRange(starts[0], starts[1]), IdRange(starts[1])]
+        monkeypatch.setattr("worm.spark.rebuild_job.compared_ranges", lambda spark, spec, found=ranges: found)
+        monkeypatch.setattr(Incremental, "compare", partial(_compared, path, ranges, listing))
+        meanwhile: list[Callable[[], object]] = [history.remove, partial(_settled, history), partial(_merged, path)]
+        path.store.requests = between = _Between(chance, meanwhile, OFTEN)
+        between.left = MANY_ACTS
+        with suppress(Unavailable):
+            report = _in_rounds(spec_of(path), partial(rebuilt, path))
+            read += report.entities - (report.taken or 0)
+        between.left = 0
+        path.run_capture()
+        history.fold_all()
+        found, full = _content(path), path.fork()
+        full.table.rebuild()
+        assert found == _content(full), seed
+    assert read, "otherwise no inventory was old"
+
+
+def _compared(path: DataPath, ranges: Sequence[IdRange], listing: Listing) -> Compared:
+    return Compared.total([Comparing(path.table, one, listing).run(Staging(path.collection)) for one in ranges])
 
 
 def _settled(history: History) -> None:

@@ -20,10 +20,10 @@ from worm.clock import SystemClock
 from worm.collections.collection import EntityOutcome
 from worm.collections.id_ranges import IdRange
 from worm.errors import Invalid
-from worm.maintenance.sweep_cursor import read_cursor
+from worm.maintenance.sweep_cursor import SweepCursor, read_cursor, save_cursor
 from worm.spark.cluster import JobSpec, job_specs
 from worm.spark.rebuild_job import rebuild
-from worm.spark.sweep_job import Shown, SweepJobReport, inventory_at, sweep, sweep_range
+from worm.spark.sweep_job import Shown, SweepJobReport, _sweep_shown, inventory_at, sweep, sweep_range
 from worm.store.base import Version
 from worm.store.open import open_store
 
@@ -110,6 +110,8 @@ def test_an_inventory_or_a_table_that_cannot_be_used_is_an_error(
     room.sweep()
     assert main([*command, "--inventory", f"s3://{bucket}/nowhere/"]) != 0
     assert "there is no inventory" in capsys.readouterr().err
+    assert main([*command, "--inventory", ""]) != 0, "an empty variable must not list a billion documents"
+    assert "not a URL" in capsys.readouterr().err
     assert main([*command, "--inventory", inventory_of(room, bucket, columns=CURRENT_COLUMNS)]) != 0
     assert "all versions" in capsys.readouterr().err
     assert main([*command, "--documents-min", "3", "--inventory", f"s3://{bucket}/nowhere/"]) == 0, "no model is larger"
@@ -123,6 +125,21 @@ def shown_of(room: Room, *, days: float) -> Shown:
         rows.append((entity_id, version))
     horizon = SystemClock().now() + timedelta(days=days)
     return Shown(sorted(rows), f"{horizon:%Y-%m-%dT%H:%M:%SZ}")
+
+
+def test_a_range_of_which_an_inventory_shows_too_much_is_listed(moto: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an import behind the last id that the table knows, the rows of one range did not fit into a task."""
+    monkeypatch.setattr("worm.spark.plan.IDS_OF_A_TASK_MAX", 4)
+    bucket = new_bucket(moto, versioned=True)
+    room = Room(f"s3://{bucket}", endpoint_url=moto, threshold=SPREAD, indexes=PLAIN)
+    room.put(range(3))
+    room.sweep()
+    room.put(range(3, 9))
+    shown = shown_of(room, days=1)
+    left = iter(shown.rows)
+    found = _sweep_shown(room.spec, shown.horizon, IdRange(), left)
+    assert (found.listed, found.recorded) == (9, 6)
+    assert len(list(left)) == 4, "of which the task has not held all"
 
 
 def test_a_head_that_is_newer_than_the_inventory_is_not_doubted_and_an_old_one_is(moto: str) -> None:
@@ -141,6 +158,16 @@ def test_a_head_that_is_newer_than_the_inventory_is_not_doubted_and_an_old_one_i
     doubted = sweep_range(spec, everything, old)
     assert (doubted.reconciled, doubted.recorded) == (4, 0), "three are not in it, and one has another head"
     assert doubted.change_sets == []
+
+
+def test_a_version_in_an_inventory_that_is_newer_than_a_recent_head_is_recorded(moto: str) -> None:
+    bucket = new_bucket(moto, versioned=True)
+    room = Room(f"s3://{bucket}", endpoint_url=moto, threshold=SPREAD, indexes=PLAIN)
+    room.put(range(3))
+    room.sweep()
+    room.put([1], score=1)
+    found = sweep_range(room.spec, IdRange(), shown_of(room, days=-2))
+    assert (found.reconciled, found.recorded) == (1, 1)
 
 
 def test_a_model_that_cannot_be_swept_does_not_stop_the_others(
@@ -186,9 +213,31 @@ def test_a_document_that_a_task_may_not_delete_is_left_to_the_function(
     nothing = cast("SparkSession", None)
     assert sweep(nothing, room.spec).summary().endswith("1 left to the function")
     assert read_cursor(room.table.collection).is_due(SystemClock().now(), 86_400.0)
+    going_on = SweepCursor("m", 5_000, "2026-02-24T01:00:00Z")
+    save_cursor(room.table.collection, going_on)
+    sweep(nothing, room.spec)
+    assert read_cursor(room.table.collection) == going_on, "if it began again each day, it would not reach the document"
     found.late = 0
     sweep(nothing, room.spec)
     assert not read_cursor(room.table.collection).is_due(SystemClock().now(), 86_400.0)
+
+
+@pytest.mark.parametrize(("days", "is_left_to_spark"), [(1, True), (30, False)])
+def test_an_inventory_of_long_ago_does_not_keep_the_function_away(
+    moto: str, days: int, is_left_to_spark: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If S3 delivers no more inventories, a job that reads the last one every day finds nothing, and says so every
+    day."""
+    bucket = new_bucket(moto, versioned=True)
+    room = Room(f"s3://{bucket}", endpoint_url=moto, indexes=PLAIN)
+    room.put(range(3))
+    room.sweep()
+    found = inventory_at(inventory_of(room, bucket), room.url, moto)
+    monkeypatch.setattr("worm.spark.sweep_job._ranges", lambda *_: [])
+    monkeypatch.setattr("worm.spark.sweep_job._swept", lambda *_: [])
+    now = SystemClock().now()
+    sweep(cast("SparkSession", None), room.spec, replace(found, created=now - timedelta(days=days)))
+    assert read_cursor(room.table.collection).is_due(now, 86_400.0) is not is_left_to_spark
 
 
 def test_a_task_of_a_model_without_history_writes_change_sets_of_a_chunk_each(

@@ -48,6 +48,7 @@ BATCH_ROWS = 8192
 CONFIGURE = "configure the inventory with all versions and the fields Size, LastModifiedDate and ETag"
 ELSEWHERE = "the inventory was changed or is still being written; use another one"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNKNOWN_TIME = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 _PARQUET_FIELD = re.compile(r"\b(?:required|optional)\s+\w+\s+(\w+)")
 _MD5 = re.compile(r"[0-9a-f]{32}")
 _TRUE, _FALSE = "true", "false"
@@ -91,8 +92,8 @@ class InventoryFile:
 @dataclass(frozen=True, slots=True)
 class Inventory:
     """The manifest of an inventory. A plain value: it can be sent to other processes, and each file can be read by
-    another one. `created`: when it was written; it says nothing about changes after that, and not all about those of
-    the hours before. `columns`: all columns in the order of the files, by their CSV names."""
+    another one. `created`: when S3 began to make it. It may lack any change after that, and some of the hours before.
+    `columns`: all columns in the order of the files, by their CSV names."""
 
     source_bucket: str
     created: datetime
@@ -349,7 +350,10 @@ def _etag(value: object, source: str) -> str:
 
 
 def _moment(value: object, source: str) -> datetime:
-    """From a time of CSV (`2026-02-24T01:02:03.000Z`) or of Parquet. Whole seconds, as everywhere."""
+    """From a time of CSV (`2026-02-24T01:02:03.000Z`) or of Parquet. Whole seconds, as everywhere. Without one, the
+    version may be newer than anything."""
+    if value in (None, ""):
+        return _UNKNOWN_TIME
     try:
         moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
     except ValueError as error:

@@ -338,18 +338,19 @@ def _read_documents(collection: Collection, ids: Sequence[str]) -> Iterator[Stag
 
 
 def overlaid(table: Table, within: IdRange, fresh: Iterable[StagedRow], slices: Slices | None) -> Iterator[StagedRow]:
-    """All rows of a range: those of the table, and in their place those that a comparison has read."""
+    """All rows of a range: those of the table, and in their place those that a comparison has read. Entities that were
+    damaged or folded since then may have no row that belongs to their head: these are read now."""
     following = iter(fresh)
     newer = next(following, None)
     for part in stored_parts(table, within, slices):
+        torn = {one for one in part.ids() if not part.agrees(one)}
+        again = {row.id: row for row in _read_again(table.collection, sorted(torn), torn)}
         for entity_id in part.ids():
             while newer is not None and newer.id < entity_id:
                 yield newer
                 newer = next(following, None)
             if newer is None or newer.id != entity_id:
-                if not part.agrees(entity_id):
-                    raise Unsound  # damaged or folded since the comparison: nobody has read its document
-                yield part.row(entity_id)
+                yield again.get(entity_id) or part.row(entity_id)
     while newer is not None:
         yield newer
         newer = next(following, None)

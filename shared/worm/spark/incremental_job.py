@@ -146,6 +146,8 @@ class Incremental:
             if self._manifest is not None:
                 _publish(self._table.manifest, [(one.manifest, one.last_updated) for one in made])
             _publish(self._table.heads, [(one.heads, one.last_updated) for one in made])
+            if self._manifest is not None and not self._table.is_kept:  # no fold merges its deltas
+                self._table.tidy(bytes_max=TIDY_BYTES_MAX)
             self._table.tidy_folded(bytes_max=TIDY_BYTES_MAX)
             return
         refold = self._fold_documents(groups, about)
@@ -162,11 +164,9 @@ class Incremental:
             root = _spread(tree.root())
             number = root.revision + 4**step  # if others fold all the time, leave room for them
             made = run(self._spark, partial(_fold, self._spec, number), groups, about)
-            found = _publish(tree, [(one.manifest, one.last_updated) for one in made], number)
+            found = _publish(tree, [(one.manifest, one.last_updated) for one in made], number, start)
             if found is None:
                 continue
-            if found.base != start.base:
-                raise Overtaken
             ours = {one.manifest.file for one in made if one.manifest is not None}
             known = {*ours, *(piece.file for piece in start.deltas)}
             others = tree.pieces.get([piece.file for piece in found.deltas if piece.file not in known])
@@ -280,23 +280,27 @@ def _delta(tree: Tree[T], part: T) -> Piece:
     return replace(piece, level=LEVEL_MAX) if piece.size * DELTAS_MAX > PARTITION_BYTES else piece
 
 
-def _publish(tree: Tree[T], deltas: Sequence[tuple[Piece | None, str]], number: int = 0) -> Root[T] | None:
+def _publish(
+    tree: Tree[T], deltas: Sequence[tuple[Piece | None, str]], number: int = 0, start: Root[T] | None = None
+) -> Root[T] | None:
     """The root with these deltas; None if others have folded up to the number. `Overtaken` if the table is no longer
-    one that deltas can be added to."""
+    one that deltas can be added to. `start`: the root whose base it must still have: what others have folded since then
+    must not be hidden in a new base, below older rows."""
 
     def change(root: Root[T] | None) -> Edit[T] | None:
-        changed = start = _spread(root)
-        if tree.is_stale(start):
+        changed = found = _spread(root)
+        if tree.is_stale(found) or (start is not None and found.base != start.base):
             raise Overtaken
-        if number and start.revision >= number:
+        if number and found.revision >= number:
             return None
         for piece, last_updated in deltas:
             if piece is not None:
-                changed = changed.with_delta(piece, last_updated, number or start.revision) or changed
-        return None if changed is start else Edit(changed, "folds")
+                changed = changed.with_delta(piece, last_updated, number or found.revision) or changed
+        return None if changed is found else Edit(changed, "folds")
 
     stored = tree.publish(change)
-    return stored if not number or (stored is not None and stored.revision == number) else None
+    named = set[str]() if stored is None else {piece.file for piece in stored.deltas}
+    return stored if all(piece is None or piece.file in named for piece, _ in deltas) else None
 
 
 def _spread(root: Root[T] | None) -> Root[T]:

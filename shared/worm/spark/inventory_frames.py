@@ -83,7 +83,7 @@ def _table_rows(spark: SparkSession, spec: JobSpec, source: InventoryTable) -> R
     from pyspark.sql.functions import col, row_number
     from pyspark.sql.window import Window
 
-    frame = spark.table(source.name)
+    frame = _opened(spark, source.name)
     missing = [name for name in TABLE_COLUMNS if name not in frame.columns]
     if missing or RECORD_TYPE in frame.columns:
         what = f"lacks the columns {', '.join(missing)}" if missing else "is a journal, which has only changes"
@@ -95,6 +95,22 @@ def _table_rows(spark: SparkSession, spec: JobSpec, source: InventoryTable) -> R
     latest = row_number().over(Window.partitionBy("key").orderBy(col(SEQUENCE).desc())) == 1
     named = [col(name).alias(COLUMNS[name]) for name in TABLE_COLUMNS if name in COLUMNS and name != MODIFIED]
     return rows.select(*named, latest.alias("IsLatest"), _utc(frame).alias(COLUMNS[MODIFIED])).rdd
+
+
+def _opened(spark: SparkSession, name: str) -> DataFrame:
+    from pyspark.errors import AnalysisException
+
+    try:
+        return spark.table(name)
+    except AnalysisException as error:
+        what = f"Spark cannot open the table {name}: {_first_line(error)}"
+        hint = "configure the catalog of S3 Tables with --conf, and name the table as `catalog.namespace.inventory`"
+        raise Invalid(what, path="inventory-table", hint=hint) from error
+
+
+def _first_line(error: Exception) -> str:
+    """Spark adds a plan to its message."""
+    return str(error).strip().partition("\n")[0]
 
 
 def _utc(frame: DataFrame) -> Column:

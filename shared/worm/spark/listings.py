@@ -25,6 +25,7 @@ from worm.spark import plan
 from worm.store.base import Listed, Version
 
 HISTORY = (KeyKind.OPLOG, KeyKind.ARCHIVE)
+NEWEST = 2
 
 
 class Crowded(Exception):
@@ -33,8 +34,9 @@ class Crowded(Exception):
 
 @dataclass
 class Shown:
-    """What a listing shows of one entity. `seqs`: its entries. `changed`: the seqs of entries with several versions.
-    `etag` and `modified`: of its document; None if there is none."""
+    """What a listing shows of one entity. `seqs`: its archives and its newest entries, of which there may be very many.
+    `changed`: the seqs of entries with several versions, unless a newer entry is known. `etag` and `modified`: of its
+    document; None if there is none."""
 
     seqs: Seqs = field(default_factory=Seqs)
     changed: set[int] = field(default_factory=set)
@@ -50,6 +52,7 @@ class Shown:
                 self.etag, self.modified = version.etag, iso_seconds(version.last_modified)
         elif is_there:
             seqs_add(self.seqs, info)
+            self._forget()
         elif not is_latest and info.kind is KeyKind.OPLOG and info.seq is not None:
             self.changed.add(info.seq)
 
@@ -60,6 +63,15 @@ class Shown:
         self.changed.update(other.changed)
         if other.etag is not None:
             self.etag, self.modified = other.etag, other.modified
+        self._forget()
+
+    def _forget(self) -> None:
+        """Only the newest entry counts, and the one before it, which proves that it continues a history."""
+        single = self.seqs.single
+        while len(single) > NEWEST:
+            single.remove(min(single))
+        newest = max(single, default=0)
+        self.changed = {seq for seq in self.changed if seq >= newest}
 
 
 @dataclass(frozen=True)

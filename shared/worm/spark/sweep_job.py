@@ -12,17 +12,20 @@ up to two days behind (`BEHIND`), so a head that is newer than that is only doub
 version. Doubt costs a look at the entity, nothing else.
 
 A run that reached its end is stored as a pass in the cursor of the model, so that the function does not begin one;
-unless a document of a model in a space came back after a commit had deleted it: only the function may delete it again.
+unless a document of a model in a space came back after a commit had deleted it: only the function may delete it again,
+so it begins a pass, or goes on with its own.
+A pass is not newer than what it saw: if no new inventories come, the function takes over.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from worm.clock import forever, iso_seconds
@@ -33,10 +36,11 @@ from worm.collections.inventory import CONFIGURE, MANIFEST_NAME, Inventory, Inve
 from worm.collections.layout import KeyKind
 from worm.collections.reconcile import Survey
 from worm.errors import Invalid, NotFound, Unavailable
-from worm.maintenance.sweep_cursor import SweepCursor, save_cursor
+from worm.maintenance.sweep_cursor import SweepCursor, read_cursor, save_cursor
 from worm.maintenance.sweep_listing import RangeListing, Seen
 from worm.maintenance.sweep_pass import DocumentPass, HistoryPass, How, SweepReport
 from worm.session import Session
+from worm.spark import plan
 from worm.spark.cluster import JobSpec, parallelism
 from worm.spark.rebuild_tasks import run
 from worm.store.base import Version, Won
@@ -122,14 +126,16 @@ def sweep(spark: SparkSession, spec: JobSpec, inventory: Inventory | None = None
         return report
     _check(table, inventory)
     clock, keys = table.collection.clock, list[str]()
-    cursor = SweepCursor().begun(clock.now())
+    cursor = SweepCursor().begun(_beginning(clock.now(), inventory))
     for found in _swept(spark, spec, inventory, _ranges(spark, table, inventory)):
         report.add(found)
         keys += found.change_sets
     for key in keys:
         report.folded += _fold(table, key)
-    swept = replace(cursor, listed=report.listed, by_spark=True).finished(clock.now())
-    save_cursor(table.collection, SweepCursor() if report.late else swept)
+    if not report.late:
+        save_cursor(table.collection, replace(cursor, listed=report.listed, by_spark=True).finished(clock.now()))
+    elif not read_cursor(table.collection).start:  # a pass that goes on would never come to its end
+        save_cursor(table.collection, SweepCursor())
     return report
 
 
@@ -146,6 +152,11 @@ def inventory_at(url: str, of: str, endpoint_url: str | None) -> Inventory:
         hint = "name the folder <destination prefix>/<source bucket>/<configuration>/, or a manifest.json"
         raise NotFound(f"there is no inventory at {url}", hint=hint)
     return open_inventory(url + newest, of, endpoint_url)
+
+
+def _beginning(now: datetime, inventory: Inventory | None) -> datetime:
+    """When the pass counts as begun."""
+    return now if inventory is None else min(now, inventory.created + BEHIND)
 
 
 def is_larger(spec: JobSpec, documents: int) -> bool:
@@ -185,12 +196,14 @@ def _swept(
         return
     context = spark.sparkContext
     context.setJobDescription(about)
-    numbered = context.parallelize(list(enumerate(ranges)), len(ranges))
     files = context.parallelize(list(inventory.files), max(1, len(inventory.files)))
     rows = files.flatMap(partial(_rows_in, spec, inventory, [one.start for one in ranges]))
-    together = numbered.cogroup(rows, len(ranges))
-    horizon = iso_seconds(inventory.created - BEHIND)
-    yield from together.map(partial(_sweep_shown, spec, horizon)).collect()
+    work = partial(_sweep_shown, spec, iso_seconds(inventory.created - BEHIND))
+    every = context.broadcast(ranges)
+    parted = rows.partitionBy(len(ranges), _itself)
+    yield from parted.mapPartitionsWithIndex(
+        lambda number, found: [work(every.value[number], (row for _, row in found))]
+    ).collect()
 
 
 def _fold(table: Table, key: str) -> int:
@@ -220,10 +233,15 @@ def _rows_in(
             yield bisect_right(starts, info.id) - 1, (info.id, version)
 
 
-def _sweep_shown(spec: JobSpec, horizon: str, found: tuple[int, tuple[Iterable[IdRange], Iterable[Row]]]) -> SweptRange:
-    ranges, rows = found[1]
-    (within,) = ranges
-    return sweep_range(spec, within, Shown(sorted(rows, key=_id_of), horizon))
+def _sweep_shown(spec: JobSpec, horizon: str, within: IdRange, rows: Iterator[Row]) -> SweptRange:
+    return sweep_range(spec, within, _shown(rows, horizon))
+
+
+def _shown(rows: Iterator[Row], horizon: str) -> Shown | None:
+    """None: there are too many to hold, because the table that gave the plan knows few of them. Then the range is
+    listed, part by part."""
+    kept = list(islice(rows, plan.IDS_OF_A_TASK_MAX + 1))
+    return Shown(sorted(kept, key=_id_of), horizon) if len(kept) <= plan.IDS_OF_A_TASK_MAX else None
 
 
 def sweep_range(spec: JobSpec, within: IdRange, shown: Shown | None = None) -> SweptRange:
@@ -297,3 +315,7 @@ class _Documents(_InTask, DocumentPass):
 
 def _id_of(row: Row) -> str:
     return row[0]
+
+
+def _itself(number: int) -> int:
+    return number
