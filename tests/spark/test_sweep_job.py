@@ -23,7 +23,7 @@ from worm.errors import Invalid
 from worm.maintenance.sweep_cursor import SweepCursor, read_cursor, save_cursor
 from worm.spark.cluster import JobSpec, job_specs
 from worm.spark.rebuild_job import rebuild
-from worm.spark.sweep_job import Shown, SweepJobReport, _sweep_shown, inventory_at, sweep, sweep_range
+from worm.spark.sweep_job import Shown, SweepJobReport, _fold, _sweep_shown, inventory_at, sweep, sweep_range
 from worm.store.base import Version
 from worm.store.open import open_store
 
@@ -251,6 +251,27 @@ def test_a_task_of_a_model_without_history_writes_change_sets_of_a_chunk_each(
     room.sweep()
     room.put(range(2, 10))
     assert len(sweep_range(room.spec, IdRange()).change_sets) == 3
+
+
+@pytest.mark.parametrize("days", [None, -2, 1], ids=["listed", "recent-inventory", "old-inventory"])
+@pytest.mark.parametrize("oplog", [True, False], ids=["oplog", "plain"])
+def test_what_a_killed_job_recorded_is_found_again_and_folded(moto: str, oplog: bool, days: float | None) -> None:
+    """It is killed after its tasks, and nobody else folds their change sets."""
+    bucket = new_bucket(moto, versioned=True)
+    room = Room(f"s3://{bucket}", endpoint_url=moto, oplog=oplog, threshold=SPREAD, indexes=PLAIN)
+    room.put(range(4))
+    room.sweep()
+    room.put([1, 4], score=1)
+    room.remove([2])
+    shown = None if days is None else shown_of(room, days=days)
+    killed = sweep_range(room.spec, IdRange(), shown)
+    for key in killed.change_sets:
+        room.store.delete(key)
+    again = sweep_range(room.spec, IdRange(), shown)
+    assert (killed.recorded, again.recorded) == (3 if oplog else 0, 0)
+    table = room.table
+    assert sum(_fold(table, key) for key in again.change_sets) == 3
+    assert room.verify().differences == []
 
 
 def test_a_task_keeps_to_its_range(moto: str) -> None:
