@@ -97,6 +97,23 @@ def test_no_task_handles_more_than_its_share(ids: list[str]) -> None:
     assert 2 < rounds < 12
 
 
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [f"{chr(0x4E00 + number)}x" for number in range(600)],
+        [f"/{chr(0x4E00 + number)}x" for number in range(600)],
+        [*("a" * number for number in range(1, 20)), *(f"{'a' * 20}{number:03d}" for number in range(600))],
+    ],
+    ids=["many characters", "many characters, escaped", "prefixes of one another"],
+)
+def test_what_a_task_hands_back_is_divided(ids: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise every round has one task, and there are as many rounds as tasks."""
+    monkeypatch.setattr("worm.collections.id_ranges.PROBES_MAX", 150)
+    tasks, rounds = _walked(histories_of(listed_collection([], dict.fromkeys(ids, 1))), [IdRange()])
+    assert sorted(one for task in tasks for part in task for one in part) == sorted(ids)
+    assert rounds < 12
+
+
 def test_a_range_that_starts_at_an_id_with_a_late_key_ends() -> None:
     """The keys of a whole part come before its key."""
     ids = ["a", *(f"a-{number}" for number in range(PART))]
