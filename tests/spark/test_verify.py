@@ -24,6 +24,7 @@ from worm.collections.claims import Claims, Digests, Wanted
 from worm.collections.entries import Change, Head
 from worm.dev.aws import Aws
 from worm.dev.iam import Call
+from worm.errors import Invalid
 from worm.spark.plan import claim_slices
 from worm.spark.rebuild_claims import Found, audited
 from worm.spark.verify_job import verify
@@ -246,6 +247,21 @@ def test_rows_of_large_deltas_are_compared_by_the_task_of_their_share(
     assert verify(spark, room.spec).kinds == {}
     _phantom(room)
     assert {"manifest-differs", "heads-differ"} <= set(verify(spark, room.spec).kinds)
+
+
+@pytest.mark.parametrize("out", ["memory://report", "s3:/report"])
+def test_a_place_that_cannot_take_a_report_is_refused_before_the_work(
+    file_url: str, out: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each executor would write to its own memory, and the report would be lost."""
+
+    def refused(name: str) -> SparkSession:
+        raise AssertionError(f"{name} starts")
+
+    monkeypatch.setattr("spark_jobs.verify.spark_session", refused)
+    Room(file_url)
+    assert main(["--url", file_url, "--out", out]) == Invalid.exit_code
+    assert "s3://" in capsys.readouterr().err
 
 
 @dataclass(frozen=True)
