@@ -288,3 +288,19 @@ def test_a_missing_manifest_is_told_by_a_single_pass(
     monkeypatch.setattr("worm.spark.verify_job.audited", CountedAudit(str(notes)))
     assert verify(spark, room.spec, f"file://{tmp_path}/report").kinds == {"manifest-missing": 1}
     assert len(list(notes.iterdir())) == claim_slices(20)
+
+
+def test_claims_that_deletions_left_behind_are_in_slices_by_their_number(
+    spark: SparkSession, file_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lifecycle rule deletes documents and leaves their claims. By the documents alone, two tasks would hold all."""
+    room = _room(file_url)
+    claims = len(room.claimed())
+    room.remove(range(2, COUNT))
+    room.sweep()
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    monkeypatch.setattr("worm.spark.verify_job.audited", CountedAudit(str(notes)))
+    monkeypatch.setattr("worm.spark.plan.CLAIMS_PER_SLICE", 5)
+    assert set(verify(spark, room.spec).kinds) <= {"claim-stale"}
+    assert len(list(notes.iterdir())) == -(-claims // 5) > 10

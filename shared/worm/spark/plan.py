@@ -63,7 +63,8 @@ def tasks_for(rows: int, most: int) -> int:
 
 
 def claim_slices(values: int) -> int:
-    """How many ranges the names of claims are divided into; a task holds the claims of one."""
+    """How many ranges the names of claims are divided into, if so many are stored or should be; a task holds the claims
+    of one."""
     return max(2, min(CLAIM_SLICES, -(-values // ROWS_PER_TASK)), -(-values // CLAIMS_PER_SLICE))
 
 
@@ -391,7 +392,11 @@ def _claims(paper: Paper, name: str, written: float = 0.0) -> Iterator[Stage]:
     if values:
         slices = claim_slices(values)
         per_slice = _share(values, slices)
-        requests = {"LIST": values / KEYS_OF_A_LISTING + slices * paper.unique, "GET": values, "PUT": written * values}
+        requests = {
+            "LIST": values / KEYS_OF_A_LISTING + (slices + 1) * paper.unique,
+            "GET": values,
+            "PUT": written * values,
+        }
         yield Stage(name, slices, per_slice, per_slice * 2 * ENTRY_BYTES, per_slice * CLAIM_HELD, requests, 2 * values)
 
 
