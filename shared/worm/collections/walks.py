@@ -25,7 +25,7 @@ from worm.values import dataclass
 
 T = TypeVar("T")
 KEYS_PER_ID = 10
-"""So many further keys of an id (entries, time marks) count as one more id."""
+"""So many further objects of an id (entries, time marks, versions) count as one more id."""
 PART_IDS = 10_000
 TASK_IDS_MAX = 140_000
 """More than a plan gives to a task (`IDS_PER_RANGE_MAX`), so that little is left if the plan was nearly right."""
@@ -79,6 +79,16 @@ def documents_of(collection: Collection) -> Source[None]:
 
     def found(within: IdRange, scans: Sequence[Scan]) -> Iterator[Found[None]]:
         return (Found(one, None, 1) for one in collection.current_ids(within, scans))
+
+    return Source(collection, collection.path, True, found)
+
+
+def versions_of(collection: Collection) -> Source[None]:
+    """The documents with their versions, also of deleted ones, only to count them."""
+
+    def found(within: IdRange, scans: Sequence[Scan]) -> Iterator[Found[None]]:
+        for entity_id, versions in groupby(collection.listed_versions(scans, within), key=lambda one: one[0]):
+            yield Found(entity_id, None, sum(1 for _ in versions))
 
     return Source(collection, collection.path, True, found)
 
