@@ -14,7 +14,7 @@ from tests.collections.listed_room import IDS, listed_collection
 from tests.examples import examples
 from tests.harness import schema_of
 from worm.collections import walks
-from worm.collections.id_ranges import IdRange, ranges_between
+from worm.collections.id_ranges import IdRange, ranges_between, split_range
 from worm.collections.layout import mark_name
 from worm.collections.oplog import Seqs
 from worm.collections.walks import Source, Walk, documents_of, histories_of, keys_of
@@ -112,6 +112,20 @@ def test_what_a_task_hands_back_is_divided(ids: list[str], monkeypatch: pytest.M
     tasks, rounds = _walked(histories_of(listed_collection([], dict.fromkeys(ids, 1))), [IdRange()])
     assert sorted(one for task in tasks for part in task for one in part) == sorted(ids)
     assert rounds < 12
+
+
+@pytest.mark.parametrize("character", [0, 150, 299])
+def test_probes_stay_in_the_range_that_they_divide(character: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worm.collections.id_ranges.PROBES_MAX", 40)
+    starts = [chr(0x4E00 + number) for number in range(301)]
+    within = IdRange(starts[character], starts[character + 1])
+    collection = listed_collection([*starts, *(f"{within.start}{number:02d}" for number in range(100))], {})
+    assert len(split_range(collection.store, collection.path, within, 8)) == 8
+
+
+def test_ids_that_are_prefixes_of_one_another_count_once() -> None:
+    collection = listed_collection(["a" * length for length in range(1, 40)], {})
+    assert len(split_range(collection.store, collection.path, IdRange(), 16)) == 16
 
 
 def test_a_range_that_starts_at_an_id_with_a_late_key_ends() -> None:
