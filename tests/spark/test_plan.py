@@ -183,6 +183,12 @@ def test_the_documentation_shows_the_plan_that_the_functions_give() -> None:
     assert "\n".join(billion()) in shown, "\n".join(billion())
 
 
+@pytest.mark.parametrize("job", JOBS)
+def test_no_task_of_a_small_collection_has_more_than_its_documents(job: str) -> None:
+    paper = Paper(30, paper_definition())
+    assert all(stage.ids <= 30 * paper.indexes for stage in plan(job, paper).stages)
+
+
 def test_the_plan_has_prices_and_says_what_it_knows() -> None:
     one = plan("rebuild", Paper(BILLION, paper_definition()))
     s3, compute = one.usd(Prices.read())

@@ -390,8 +390,8 @@ def _base(paper: Paper, tasks: int, most: int) -> Iterator[Stage]:
         pairs = count * paper.indexes
         yield Stage("pairs", tasks, per_task * paper.indexes, _share(weight, tasks), staged, {"GET": files}, pairs)
         yield _values(pairs)
-        keys = key_buckets(count) * paper.indexes
-        yield Stage("buckets", keys, 2 * KEYS_PER_BUCKET, 2 * KEYS_PER_BUCKET * POSTING_BYTES, 0, {}, 2 * pairs)
+        buckets, keys = key_buckets(count) * paper.indexes, min(count, 2 * KEYS_PER_BUCKET)
+        yield Stage("buckets", buckets, keys, keys * POSTING_BYTES, 0, {}, 2 * pairs)
         yield _parts(paper, most, "indexes", "PUT")
 
 
