@@ -448,8 +448,9 @@ def stored_files(table: Table, root: Root[Manifest] | None, within: IdRange) -> 
 
 
 def build_part(staging: Staging, table: Table, plan: PartPlan) -> BuiltPart:
-    """Write one file of a new base."""
-    rows = list(staging.rows_within(plan.files, plan.within))
+    """Write one file of a new base. One of heads has more ids than one of rows, and needs no rows."""
+    found = staging.rows_within(plan.files, plan.within)
+    rows = [replace(row, row=None) for row in found] if plan.kind == "heads" else list(found)
     last_updated = max((row.updated for row in rows), default="")
     start, revision = plan.within.start, sum(row.seq for row in rows)
     if plan.kind == "heads":
