@@ -16,7 +16,7 @@ from itertools import islice
 
 from worm.collections.collection import Collection
 from worm.collections.id_ranges import IdRange, KnownIds, thinned
-from worm.collections.walks import KEYS_PER_ID, Found, documents_of, keys_of, versions_of
+from worm.collections.walks import KEYS_PER_ID, ListedId, documents_of, keys_of, versions_of
 from worm.store.parallel import in_parallel
 from worm.values import dataclass
 
@@ -62,7 +62,7 @@ def counted(collection: Collection, within: IdRange, most: int = LISTED_MAX) -> 
     return ListedPortions(portions, stopped.divided(IdRange(part.end or "", within.end)))
 
 
-def _marked(found: Iterable[Found[None]], start: str, most: int) -> _Listing:
+def _marked(found: Iterable[ListedId[None]], start: str, most: int) -> _Listing:
     """Stops at an id after the start, so that every round gets further."""
     marks, since, total = list[str](), 0, 0
     for one in found:
