@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from worm.clock import SystemClock, moment_of
 from worm.codec.strict_json import dumps
 from worm.collections.id_ranges import IdRange
-from worm.collections.walks import Walk
+from worm.collections.walks import IdWalk
 from worm.errors import Invalid, WormError
 from worm.schema.definition import duration_seconds
 from worm.spark.cluster import JobSpec, failures_of_tasks, job_parser, say, spark_session, specs_of
@@ -50,7 +50,7 @@ class CompactTask:
         return Compactor(self.spec.collection(), now=now, older_than=self.older_than, dry_run=self.dry_run)
 
     def __call__(self, within: IdRange) -> Walked[CompactReport]:
-        walk = Walk(oplogs(self.spec.collection()), within)
+        walk = IdWalk(oplogs(self.spec.collection()), within)
         report = self.compactor().run(walk)
         return Walked(report, walk.rest)
 

@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 from tests.sdk.unique_room import BOTH, Room
 from worm.codec.strict_json import JsonValue
 from worm.collections.claiming import Claiming
-from worm.collections.claims import Claim, Finding, UniqueValue, audit_claims, claim_unclaimed, restore_claims
+from worm.collections.claims import (
+    Claim,
+    Finding,
+    UniqueValue,
+    about_stored,
+    audit_claims,
+    claim_unclaimed,
+    restore_claims,
+)
 from worm.collections.entries import Document
 from worm.collections.layout import KeyKind, StorageResolver
 from worm.errors import Corrupt, Invalid, Unavailable, WormError
@@ -214,6 +222,17 @@ def test_missing_claims_are_restored_many_at_a_time(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(room.collection.claims.store, "put_if_absent", together)
     rows = {f"c{number}": {"email": f"c{number}"} for number in range(2)}
     assert len(restore_claims(room.collection.claims, rows).written) == 2
+
+
+@pytest.mark.parametrize("sample", [1_000, 100])
+def test_a_sample_shows_how_many_claims_are_stored(sample: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worm.collections.claims.SAMPLE", sample)
+    room = Room()
+    assert about_stored(room.collection.claims) == 0
+    for number in range(900):
+        room.store.put(key_of(room, f"{number}@acme.com"), b"{}")
+    room.store.put(f"{key_of(room, HI).rpartition('/')[0]}/notes.txt", b"not a claim")
+    assert about_stored(room.collection.claims) == pytest.approx(900, rel=0.3 if sample < 900 else 0)
 
 
 def test_restoring_claims_nothing_for_a_document_that_has_another_value_by_now() -> None:

@@ -17,6 +17,7 @@ from worm.collections import portions
 from worm.collections.collection import Collection
 from worm.collections.id_ranges import IdRange, KnownIds, known_ids
 from worm.collections.portions import ListedPortions, counted, is_behind
+from worm.store.memory import MemoryStore
 
 SEEDED = Ids.seeded(1)
 
@@ -89,6 +90,17 @@ def test_long_histories_count_as_several_ids() -> None:
     short, _ = _all(listed_collection(ids, dict.fromkeys(ids, 1)), 1_000)
     long, _ = _all(listed_collection(ids, dict.fromkeys(ids, 40)), 1_000)
     assert len(long) > len(short)
+
+
+def test_many_versions_count_as_several_ids() -> None:
+    """Their entries may be in an archive, or nobody recorded them. `verify` holds all versions of a portion."""
+    ids = [f"c{number:02d}" for number in range(12)]
+    collection = listed_collection([], {})
+    collection.store = MemoryStore(versioned=True)
+    for number in range(12 * 40):
+        collection.store.put(collection.documents.key(ids[number % 12]), str(number).encode())
+    found, _ = _all(collection, 1_000)
+    assert max(sum(map(len, collection.all_versions(one).values())) for one in found) <= 2 * 40
 
 
 @pytest.mark.parametrize("new", ["later", "between"])

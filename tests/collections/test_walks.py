@@ -14,10 +14,10 @@ from tests.collections.listed_room import IDS, listed_collection
 from tests.examples import examples
 from tests.harness import schema_of
 from worm.collections import walks
-from worm.collections.id_ranges import IdRange, ranges_between
+from worm.collections.id_ranges import IdRange, ranges_between, split_range
 from worm.collections.layout import mark_name
 from worm.collections.oplog import Seqs
-from worm.collections.walks import Source, Walk, documents_of, histories_of, keys_of
+from worm.collections.walks import IdSource, IdWalk, documents_of, histories_of, keys_of
 
 T = TypeVar("T")
 PART, MOST, PARTS_MAX = 3, 7, 100
@@ -32,11 +32,11 @@ def small() -> Iterator[None]:
         yield
 
 
-def _walked(source: Source[T], ranges: list[IdRange]) -> tuple[list[list[dict[str, T]]], int]:
+def _walked(source: IdSource[T], ranges: list[IdRange]) -> tuple[list[list[dict[str, T]]], int]:
     """The parts that each task got, and the number of rounds."""
     tasks, rest, rounds = list[list[dict[str, T]]](), ranges, 0
     while rest:
-        every = [Walk(source, one) for one in rest]
+        every = [IdWalk(source, one) for one in rest]
         found = [list(itertools.islice(walk, PARTS_MAX)) for walk in every]
         assert max(map(len, found)) < PARTS_MAX, "a walk that does not get further"
         tasks += found
@@ -58,7 +58,7 @@ def _walked(source: Source[T], ranges: list[IdRange]) -> tuple[list[list[dict[st
 def test_a_walk_hands_out_every_id_once(documents: set[str], entries: dict[str, int], starts: list[str]) -> None:
     collection = listed_collection(sorted(documents), entries)
     ranges = ranges_between(starts)
-    sources: list[tuple[Source[Any], dict[str, Any]]] = [
+    sources: list[tuple[IdSource[Any], dict[str, Any]]] = [
         (documents_of(collection), dict.fromkeys(documents)),
         (histories_of(collection), collection.recorded_seqs()),
         (keys_of(collection), dict.fromkeys(entries)),
@@ -97,6 +97,37 @@ def test_no_task_handles_more_than_its_share(ids: list[str]) -> None:
     assert 2 < rounds < 12
 
 
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [f"{chr(0x4E00 + number)}x" for number in range(600)],
+        [f"/{chr(0x4E00 + number)}x" for number in range(600)],
+        [*("a" * number for number in range(1, 20)), *(f"{'a' * 20}{number:03d}" for number in range(600))],
+    ],
+    ids=["many characters", "many characters, escaped", "prefixes of one another"],
+)
+def test_what_a_task_hands_back_is_divided(ids: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise every round has one task, and there are as many rounds as tasks."""
+    monkeypatch.setattr("worm.collections.id_ranges.PROBES_MAX", 150)
+    tasks, rounds = _walked(histories_of(listed_collection([], dict.fromkeys(ids, 1))), [IdRange()])
+    assert sorted(one for task in tasks for part in task for one in part) == sorted(ids)
+    assert rounds < 12
+
+
+@pytest.mark.parametrize("character", [0, 150, 299])
+def test_probes_stay_in_the_range_that_they_divide(character: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worm.collections.id_ranges.PROBES_MAX", 40)
+    starts = [chr(0x4E00 + number) for number in range(301)]
+    within = IdRange(starts[character], starts[character + 1])
+    collection = listed_collection([*starts, *(f"{within.start}{number:02d}" for number in range(100))], {})
+    assert len(split_range(collection.store, collection.path, within, 8)) == 8
+
+
+def test_ids_that_are_prefixes_of_one_another_count_once() -> None:
+    collection = listed_collection(["a" * length for length in range(1, 40)], {})
+    assert len(split_range(collection.store, collection.path, IdRange(), 16)) == 16
+
+
 def test_a_range_that_starts_at_an_id_with_a_late_key_ends() -> None:
     """The keys of a whole part come before its key."""
     ids = ["a", *(f"a-{number}" for number in range(PART))]
@@ -107,9 +138,9 @@ def test_a_range_that_starts_at_an_id_with_a_late_key_ends() -> None:
 
 def test_long_histories_count_as_several_ids() -> None:
     ids = [f"c{number}" for number in range(8)]
-    short = Walk(histories_of(listed_collection([], dict.fromkeys(ids, 1))), IdRange(), 8)
+    short = IdWalk(histories_of(listed_collection([], dict.fromkeys(ids, 1))), IdRange(), 8)
     assert [len(part) for part in short] == [3, 3, 2]
-    long = Walk(histories_of(listed_collection([], dict.fromkeys(ids, 40))), IdRange(), 8)
+    long = IdWalk(histories_of(listed_collection([], dict.fromkeys(ids, 40))), IdRange(), 8)
     assert [len(part) for part in long] == [1, 1]
     assert long.rest[0].start == "c2"
 
@@ -119,7 +150,7 @@ def test_an_id_with_time_marks_only_has_no_history() -> None:
     name = mark_name("2026-01-01T00:00:00Z", 32)
     assert name is not None
     collection.store.put(collection.resolver.time_mark_key("Customer", "b", name), b"{}")
-    assert list(Walk(histories_of(collection), IdRange())) == [{"a": Seqs({1}), "b": None}]
+    assert list(IdWalk(histories_of(collection), IdRange())) == [{"a": Seqs({1}), "b": None}]
     assert [*collection.recorded_seqs()] == ["a"]
 
 
@@ -128,5 +159,5 @@ def test_a_singleton_is_one_part(count: int) -> None:
     schema = schema_of(path="#org/@settings")
     entries = {"_": count} if count else {}
     collection = listed_collection([], entries, schema)
-    (part,) = Walk(histories_of(collection), IdRange(), 2)
+    (part,) = IdWalk(histories_of(collection), IdRange(), 2)
     assert {one: 0 if seqs is None else len(seqs.single) for one, seqs in part.items()} == entries

@@ -9,11 +9,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 import worm
+from tests.harness import CUSTOMER
 from tests.spark.collection_room import Room, customer_id
 from worm.collections.id_ranges import IdRange
+from worm.collections.layout import SCHEMA_KEY
 from worm.errors import Denied, Invalid, NotFound
+from worm.schema import load_schema
 from worm.spark.cluster import failure_in, job_parser, job_spec, job_specs, parallelism, specs_of
 from worm.spark.shares import planned_ranges
+from worm.store.open import open_store
 
 
 def test_a_spec_is_plain_and_opens_its_collection_once(file_url: str) -> None:
@@ -66,6 +70,27 @@ def test_a_job_prints_its_plan_and_ends(file_url: str, capsys: pytest.CaptureFix
     printed = capsys.readouterr().out
     assert "| stage | 2 | 20, " in printed
     assert "Customer: incremental" in printed
+
+
+def test_a_model_without_documents_does_not_keep_the_others_from_their_plans(
+    file_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A job works on all models by default, and some model is always empty."""
+    store = open_store(file_url)
+    models = {name: {**CUSTOMER, "path": f"#org/@{name.lower()}s/(id:string)"} for name in "AB"}
+    schema = {"version": "1.0", "storage": {"layout": "root"}, "models": models}
+    store.put(SCHEMA_KEY, load_schema(schema).to_json())
+    model = worm.connect(file_url, maintenance="inline").model("B")
+    model.save(model.create({"name": "x"}, id="b"))
+    with pytest.raises(SystemExit) as ended:
+        job_parser("verify", "A job.").parse_args(["--url", file_url, "--plan"])
+    told = capsys.readouterr()
+    assert ended.value.code == Invalid.exit_code
+    assert "A has no table" in told.err
+    assert "B: verify" in told.out
+    with pytest.raises(SystemExit) as ended:
+        job_parser("verify", "A job.").parse_args(["--url", file_url, "--model", "C", "--plan"])
+    assert ended.value.code == NotFound.exit_code
 
 
 def test_the_error_of_a_task_is_told_as_what_it_was() -> None:

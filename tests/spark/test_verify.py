@@ -24,6 +24,7 @@ from worm.collections.claims import Claims, Digests, Wanted
 from worm.collections.entries import Change, Head
 from worm.dev.aws import Aws
 from worm.dev.iam import Call
+from worm.errors import Invalid
 from worm.spark.plan import claim_slices
 from worm.spark.rebuild_claims import Found, audited
 from worm.spark.verify_job import verify
@@ -248,6 +249,21 @@ def test_rows_of_large_deltas_are_compared_by_the_task_of_their_share(
     assert {"manifest-differs", "heads-differ"} <= set(verify(spark, room.spec).kinds)
 
 
+@pytest.mark.parametrize("out", ["memory://report", "s3:/report"])
+def test_a_place_that_cannot_take_a_report_is_refused_before_the_work(
+    file_url: str, out: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each executor would write to its own memory, and the report would be lost."""
+
+    def refused(name: str) -> SparkSession:
+        raise AssertionError(f"{name} starts")
+
+    monkeypatch.setattr("spark_jobs.verify.spark_session", refused)
+    Room(file_url)
+    assert main(["--url", file_url, "--out", out]) == Invalid.exit_code
+    assert "s3://" in capsys.readouterr().err
+
+
 @dataclass(frozen=True)
 class CountedAudit:
     """The audit of claims; leaves a file for each slice that it looks at."""
@@ -272,3 +288,19 @@ def test_a_missing_manifest_is_told_by_a_single_pass(
     monkeypatch.setattr("worm.spark.verify_job.audited", CountedAudit(str(notes)))
     assert verify(spark, room.spec, f"file://{tmp_path}/report").kinds == {"manifest-missing": 1}
     assert len(list(notes.iterdir())) == claim_slices(20)
+
+
+def test_claims_that_deletions_left_behind_are_in_slices_by_their_number(
+    spark: SparkSession, file_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lifecycle rule deletes documents and leaves their claims. By the documents alone, two tasks would hold all."""
+    room = _room(file_url)
+    claims = len(room.claimed())
+    room.remove(range(2, COUNT))
+    room.sweep()
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    monkeypatch.setattr("worm.spark.verify_job.audited", CountedAudit(str(notes)))
+    monkeypatch.setattr("worm.spark.plan.CLAIMS_PER_SLICE", 5)
+    assert set(verify(spark, room.spec).kinds) <= {"claim-stale"}
+    assert len(list(notes.iterdir())) == -(-claims // 5) > 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.harness import DataPath, schema_of
-from worm.collections.entries import Heads, Row
+from worm.collections.entries import Head, Heads, Row
 from worm.collections.id_ranges import IdRange, ranges_between
 from worm.collections.layout import mark_name
 from worm.maintenance.purge import Purge
@@ -21,6 +22,7 @@ from worm.spark.staging import (
     Flip,
     Kind,
     Overtaken,
+    PartPlan,
     SourceRows,
     StagedFile,
     StagedRow,
@@ -160,6 +162,23 @@ def test_a_staged_file_names_only_the_first_damaged_entities(monkeypatch: pytest
     _, files = _staged(path)
     assert sum(len(file.damaged) for file in files) == 2
     assert sum(file.damages for file in files) == 5
+
+
+def test_a_file_of_heads_is_built_without_holding_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have 10,000 ids, and a row 100 KB."""
+    monkeypatch.setattr("worm.spark.staging.BYTES_MAX", 200_000)
+    path = _path()
+    staging, head = Staging(path.collection), Head(1, '"x"', None, live=True, ts="2026-01-01T00:00:00Z")
+    rows = (StagedRow(f"c{number:03d}", {"about": f"{number:03d}" * 20_000}, head) for number in range(200))
+    files = tuple(one.file for one in staging.put_all(rows))
+    tracemalloc.start()
+    try:
+        built = build_part(staging, path.table, PartPlan("heads", 0, IdRange(), files))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (built.piece.count, built.revision) == (200, 200)
+    assert peak < 200 * 60_000 / 4
 
 
 @pytest.mark.parametrize("oplog", [True, False])

@@ -29,6 +29,7 @@ the index.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 from datetime import timedelta
@@ -60,6 +61,7 @@ from worm.store.parallel import chunked, in_parallel
 from worm.values import dataclass
 
 REPAIR = "run `worm repair` to rewrite it"
+_NAME = re.compile("[0-9a-f]{64}")
 CLAIM = record(
     "a claim that this version of worm reads",
     {"version": one_of(1), "id": TEXT, "value": ANYTHING, "claim": TEXT},
@@ -416,6 +418,8 @@ class Claims:
 
 CHUNK = 500
 IDS_SHOWN_MAX = 5
+SAMPLE = 1_000
+SAMPLE_DIGITS = 6
 Rows = Mapping[str, Mapping[str, JsonValue]]
 
 
@@ -591,6 +595,19 @@ def _keys(claims: Claims, field: str, within: Digests) -> Iterator[str]:
         if within.end is not None and listed.key >= directory + within.end:
             return
         yield listed.key
+
+
+def about_stored(claims: Claims) -> int:
+    """About how many claims are stored: one LIST for each unique index. Their names are hashes, so the first ones show
+    how close together all are."""
+    total = 0
+    for index in unique_indexes(claims.documents.definition):
+        directory = claims.directory(index.field)
+        names = [one.key.removeprefix(directory) for one in claims.store.list(directory, limit=SAMPLE)]
+        first = [int(name[:SAMPLE_DIGITS], 16) for name in names if _NAME.fullmatch(name)]
+        is_all = len(names) < SAMPLE or not first
+        total += len(first) if is_all else len(first) * 16**SAMPLE_DIGITS // (first[-1] + 1)
+    return total
 
 
 def _stored(claims: Claims, within: Digests) -> Iterator[tuple[StoredClaim, Claim | Corrupt]]:

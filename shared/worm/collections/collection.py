@@ -209,7 +209,7 @@ class Collection:
         """`latest_versions`, and whether the key has no other version. `scans`: only a part of the range's scans.
         `passed` is called for every version that is listed."""
         wanted = within.scans(self.path, beside_system_keys=True) if scans is None else scans
-        versions = self._versions(wanted, within, after, passed)
+        versions = self.listed_versions(wanted, within, after, passed)
         for _, of_key in groupby(versions, key=lambda found: found[1].key):
             (entity_id, version), *others = islice(of_key, 2)
             yield entity_id, version, not others
@@ -225,17 +225,18 @@ class Collection:
         """All versions of every document by id, newest first."""
         found: dict[str, list[Version]] = {}
         scans = [Scan(self.path)] if within.is_open else within.scans(self.path, beside_system_keys=True)
-        for entity_id, version in self._versions(scans, within):
+        for entity_id, version in self.listed_versions(scans, within):
             found.setdefault(entity_id, []).append(version)
         return found
 
-    def _versions(
+    def listed_versions(
         self,
         scans: Sequence[Scan],
         within: IdRange,
         after: str | None = None,
         passed: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[str, Version]]:
+        """The id and every version of the documents that scans of a range show; those of one document together."""
         for scan in scans:
             start = max(after or "", scan.after or "")
             for version in self.store.list_versions(scan.prefix, start_after=start or None):

@@ -99,13 +99,13 @@ class IdRange:
 
     def plain_scans(self, root: str, *, beside_system_keys: bool = False) -> list[Scan]:
         """The ids that are their own segments, in ascending order, except those of `late_scans`."""
-        return _around(self._plain(root), [_ESCAPED, _SYSTEM] if beside_system_keys else [_ESCAPED])
+        return _around(self.plain(root), [_ESCAPED, _SYSTEM] if beside_system_keys else [_ESCAPED])
 
     def late_scans(self, root: str) -> list[Scan]:
         """The ids whose keys come after the end of their block, one each."""
         return [Scan(f"{root}{id_segment(entity_id)}/") for entity_id in self._late_ids()]
 
-    def _plain(self, root: str) -> Scan:
+    def plain(self, root: str) -> Scan:
         """The ids that are their own segments. Text after a character that they cannot have does not matter."""
         before = None if self.end is None else root + _plain_start(self.end)
         return Scan(root, root + _plain_start(self.start).rstrip(_CONTROLS) if self.start else None, before)
@@ -194,8 +194,9 @@ def probed_ranges(collection: Planned, wanted: int) -> list[IdRange]:
 
 def split_range(store: Store, root: str, within: IdRange, wanted: int) -> list[IdRange]:
     """At most about `wanted` ranges that together are this one, divided where ids below the root begin."""
-    plain = _longer(_Prober(store, root), [_common_start(within)], wanted, within)
-    escaped = _longer(_EscapedProber(store, root), [_escaped_start(within)], wanted, within)
+    plain_ids, escaped_ids = within.plain(root), within.escaped_scan(root)
+    plain = _longer(_Prober(store, root, plain_ids), [_common_start(within)], wanted, within)
+    escaped = _longer(_EscapedProber(store, root, escaped_ids), [_escaped_start(within)], wanted, within)
     found = {one for one in (*plain, *map(_unescaped_start, escaped)) if within.start < one and one in within}
     starts = [within.start, *thinned(sorted(found), wanted - 1)]
     return [IdRange(start, end) for start, end in zip(starts, [*starts[1:], within.end], strict=True)]
@@ -322,11 +323,15 @@ def _may_be_in(within: IdRange, prefix: str) -> bool:
 
 
 class _Prober:
-    """Asks the store for one key at a time. It leaves escaped ids out."""
+    """Asks the store for one key at a time. It leaves escaped ids out. `scan`: the keys of the ids that matter; there
+    may be very many different characters before them and after them."""
 
-    def __init__(self, store: Store, root: str) -> None:
+    def __init__(self, store: Store, root: str, scan: Scan | None = None) -> None:
         self._store = store
         self._root = root
+        self._scan = scan or Scan(root)
+        self._start = (self._scan.after or "").removeprefix(root)
+        self._asked: set[str] = set()
         self.probes = 0
 
     def shared(self) -> str:
@@ -348,16 +353,22 @@ class _Prober:
         return prefix
 
     def longer(self, prefix: str) -> list[str]:
-        """The prefixes of segments that are one character longer, and the prefix itself if it is one, too."""
+        """The prefixes of segments that are one character longer, and the prefix itself if it is one, too: asked for
+        that again, there is nothing more to find."""
+        if prefix in self._asked:
+            return [prefix]
+        self._asked.add(prefix)
         return sorted(self._longer(prefix))
 
     def _longer(self, prefix: str) -> Iterator[str]:
-        after = prefix
+        first = after = self._start[: len(prefix) + 1] if self._start.startswith(prefix) else prefix
         while self.probes < PROBES_MAX:
             found = self._first_after(after, prefix)
             if found is None:
                 return
             character = found[len(prefix)]
+            if self._scan.is_over(self._root + prefix + character):
+                return
             if character == "/":
                 yield prefix
             elif prefix or character not in (_ESCAPED[0], _SYSTEM[0]):
@@ -366,7 +377,7 @@ class _Prober:
             if following == after:
                 return
             after = following
-        if after == prefix:
+        if after == first:
             yield prefix
 
     def _first_after(self, after: str, prefix: str = "") -> str | None:

@@ -1,9 +1,9 @@
 """Portions: a collection divided by the number of its ids, from listings of keys, however well a table knows it.
 
 A *portion* is a range of ids that one process can hold with everything that belongs to them: about `PORTION_IDS`
-documents, and not more oplog entries than ten times that. A *mark* is an id after about every thousandth in a listing;
-portions begin at marks. Keys and ids do not have quite the same order (`id_ranges.py`), so portions have *about* that
-many ids; but together they are exactly the range.
+documents, and not more versions or oplog entries than ten times that. A *mark* is an id after about every thousandth in
+a listing; portions begin at marks. Keys and ids do not have quite the same order (`id_ranges.py`), so portions have
+*about* that many ids; but together they are exactly the range.
 
 A process lists at most `LISTED_MAX` ids, and hands back the rest of its range in several parts. So with enough rounds,
 no process lists much, however the ids are distributed.
@@ -16,7 +16,7 @@ from itertools import islice
 
 from worm.collections.collection import Collection
 from worm.collections.id_ranges import IdRange, KnownIds, thinned
-from worm.collections.walks import KEYS_PER_ID, Found, documents_of, keys_of
+from worm.collections.walks import KEYS_PER_ID, ListedId, documents_of, keys_of, versions_of
 from worm.store.parallel import in_parallel
 from worm.values import dataclass
 
@@ -44,8 +44,10 @@ class _Listing:
 
 
 def counted(collection: Collection, within: IdRange, most: int = LISTED_MAX) -> ListedPortions:
-    """List documents and oplogs of a range, and divide it. Holds one id of a thousand."""
-    sources = [documents_of(collection), *([keys_of(collection)] if collection.definition.oplog else [])]
+    """List documents and oplogs of a range, and divide it. Holds one id of a thousand. With an oplog, somebody will
+    compare all versions of the documents with it: there may be more of them than entries."""
+    has_oplog = collection.definition.oplog
+    sources = [versions_of(collection), keys_of(collection)] if has_oplog else [documents_of(collection)]
     part, marks, stopped = within, list[tuple[str, ...]](), sources[0]
     for source in sources:
         for objects in (source.plain, source.escaped):
@@ -60,7 +62,7 @@ def counted(collection: Collection, within: IdRange, most: int = LISTED_MAX) -> 
     return ListedPortions(portions, stopped.divided(IdRange(part.end or "", within.end)))
 
 
-def _marked(found: Iterable[Found[None]], start: str, most: int) -> _Listing:
+def _marked(found: Iterable[ListedId[None]], start: str, most: int) -> _Listing:
     """Stops at an id after the start, so that every round gets further."""
     marks, since, total = list[str](), 0, 0
     for one in found:

@@ -25,7 +25,7 @@ from worm.values import dataclass
 
 T = TypeVar("T")
 KEYS_PER_ID = 10
-"""So many further keys of an id (entries, time marks) count as one more id."""
+"""So many further objects of an id (entries, time marks, versions) count as one more id."""
 PART_IDS = 10_000
 TASK_IDS_MAX = 140_000
 """More than a plan gives to a task (`IDS_PER_RANGE_MAX`), so that little is left if the plan was nearly right."""
@@ -34,7 +34,7 @@ Objects = Iterator[tuple[KeyInfo, Listed]]
 
 
 @dataclass(frozen=True, slots=True)
-class Found(Generic[T]):
+class ListedId(Generic[T]):
     """What a listing shows of one id. `keys`: how many objects."""
 
     id: str
@@ -48,25 +48,25 @@ class Found(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Source(Generic[T]):
+class IdSource(Generic[T]):
     """`is_beside`: whether the root also has keys that start with a dot. `found`: what scans of a range show. A
     singleton has no ranges."""
 
     collection: Collection
     root: str
     is_beside: bool
-    found: Callable[[IdRange, Sequence[Scan]], Iterator[Found[T]]]
+    found: Callable[[IdRange, Sequence[Scan]], Iterator[ListedId[T]]]
 
-    def plain(self, within: IdRange) -> Iterator[Found[T]]:
+    def plain(self, within: IdRange) -> Iterator[ListedId[T]]:
         return self.found(within, within.plain_scans(self.root, beside_system_keys=self.is_beside))
 
-    def escaped(self, within: IdRange) -> Iterator[Found[T]]:
+    def escaped(self, within: IdRange) -> Iterator[ListedId[T]]:
         return self.found(within, [within.escaped_scan(self.root)])
 
-    def late(self, within: IdRange) -> Iterator[Found[T]]:
+    def late(self, within: IdRange) -> Iterator[ListedId[T]]:
         return self.found(within, within.late_scans(self.root))
 
-    def every(self) -> Iterator[Found[T]]:
+    def every(self) -> Iterator[ListedId[T]]:
         within = IdRange()
         return self.found(within, within.scans(self.root, beside_system_keys=self.is_beside))
 
@@ -74,34 +74,44 @@ class Source(Generic[T]):
         return tuple(split_range(self.collection.store, self.root, within, SPLIT))
 
 
-def documents_of(collection: Collection) -> Source[None]:
+def documents_of(collection: Collection) -> IdSource[None]:
     """The documents that exist."""
 
-    def found(within: IdRange, scans: Sequence[Scan]) -> Iterator[Found[None]]:
-        return (Found(one, None, 1) for one in collection.current_ids(within, scans))
+    def found(within: IdRange, scans: Sequence[Scan]) -> Iterator[ListedId[None]]:
+        return (ListedId(one, None, 1) for one in collection.current_ids(within, scans))
 
-    return Source(collection, collection.path, True, found)
+    return IdSource(collection, collection.path, True, found)
 
 
-def oplogs_of(collection: Collection, make: Callable[[str, Objects], T]) -> Source[T]:
+def versions_of(collection: Collection) -> IdSource[None]:
+    """The documents with their versions, also of deleted ones, only to count them."""
+
+    def found(within: IdRange, scans: Sequence[Scan]) -> Iterator[ListedId[None]]:
+        for entity_id, versions in groupby(collection.listed_versions(scans, within), key=lambda one: one[0]):
+            yield ListedId(entity_id, None, sum(1 for _ in versions))
+
+    return IdSource(collection, collection.path, True, found)
+
+
+def oplogs_of(collection: Collection, make: Callable[[str, Objects], T]) -> IdSource[T]:
     """The oplogs; `make` reads all objects of one."""
 
-    def found(within: IdRange, scans: Sequence[Scan]) -> Iterator[Found[T]]:
+    def found(within: IdRange, scans: Sequence[Scan]) -> Iterator[ListedId[T]]:
         for entity_id, objects in groupby(collection.oplog_objects(within, scans), key=lambda one: one[0].id or ""):
             keys = count()
             what = make(entity_id, (one for one, _ in zip(objects, keys, strict=False)))
-            yield Found(entity_id, what, next(keys))
+            yield ListedId(entity_id, what, next(keys))
 
     root = collection.resolver.oplog_root(collection.name)
-    return Source(collection, root, root == collection.path and not collection.definition.is_singleton, found)
+    return IdSource(collection, root, root == collection.path and not collection.definition.is_singleton, found)
 
 
-def histories_of(collection: Collection) -> Source[Seqs | None]:
+def histories_of(collection: Collection) -> IdSource[Seqs | None]:
     """The entries of each id, archived or not; None if it has only time marks."""
     return oplogs_of(collection, _seqs)
 
 
-def keys_of(collection: Collection) -> Source[None]:
+def keys_of(collection: Collection) -> IdSource[None]:
     """The oplogs, only to count their keys."""
     return oplogs_of(collection, _passed)
 
@@ -120,11 +130,11 @@ def _passed(_: str, objects: Objects) -> None:
         pass
 
 
-class Walk(Generic[T]):
+class IdWalk(Generic[T]):
     """Iterates over the parts of a range: what there is of each id, ids ascending. At the end, `rest` is what is left:
     nothing, unless the range has more than `most` ids."""
 
-    def __init__(self, source: Source[T], within: IdRange, most: int | None = None) -> None:
+    def __init__(self, source: IdSource[T], within: IdRange, most: int | None = None) -> None:
         self._source = source
         self._within = within
         self._most = TASK_IDS_MAX if most is None else most
@@ -147,7 +157,7 @@ class Walk(Generic[T]):
                 return
 
 
-def _first(source: Source[T], within: IdRange, most: int) -> tuple[IdRange, list[Found[T]]]:
+def _first(source: IdSource[T], within: IdRange, most: int) -> tuple[IdRange, list[ListedId[T]]]:
     """The first ids of a range, of about this weight together, and the range that they fill."""
     plain, end = _until(source.plain(within), within.start, most)
     part = within.up_to(end)
@@ -157,10 +167,10 @@ def _first(source: Source[T], within: IdRange, most: int) -> tuple[IdRange, list
     return part, sorted({one.id: one for one in found}.values(), key=lambda one: one.id)
 
 
-def _until(found: Iterable[Found[T]], start: str, most: int) -> tuple[list[Found[T]], str | None]:
+def _until(found: Iterable[ListedId[T]], start: str, most: int) -> tuple[list[ListedId[T]], str | None]:
     """The first of them, up to the id at which there is enough. It is after the start, so that every step gets
     further."""
-    kept, weight = list[Found[T]](), 0
+    kept, weight = list[ListedId[T]](), 0
     for one in found:
         if weight >= most and one.id > start:
             return kept, one.id

@@ -102,15 +102,29 @@ class JobParser(argparse.ArgumentParser):
     ) -> argparse.Namespace:
         parsed = super().parse_args(args, namespace)
         if getattr(parsed, "plan", False):
-            from worm.spark.plan import described
-
-            try:
-                lines = [line for spec in specs_of(parsed) for line in described(self.prog, spec.collection())]
-            except WormError as error:
-                self.exit(error.exit_code, f"{self.prog}: {error}\n")
-            say("\n".join(lines))
-            self.exit()
+            self.exit(self._planned(parsed))
         return parsed
+
+    def _planned(self, parsed: argparse.Namespace) -> int:
+        """Print the plan of each model; one without a plan does not stop the others."""
+        try:
+            specs = specs_of(parsed)
+        except WormError as error:
+            return self._failed(error)
+        return max(map(self._described, specs), default=0)
+
+    def _described(self, spec: JobSpec) -> int:
+        from worm.spark.plan import described
+
+        try:
+            say("\n".join(described(self.prog, spec.collection())))
+        except WormError as error:
+            return self._failed(error)
+        return 0
+
+    def _failed(self, error: WormError) -> int:
+        say(f"{self.prog}: {error}", sys.stderr)
+        return error.exit_code
 
 
 def job_parser(prog: str, about: str, *, models: bool = True) -> argparse.ArgumentParser:

@@ -28,7 +28,7 @@ from worm.collections.id_ranges import IdRange
 from worm.collections.layout import ArchiveName, KeyKind, digest_of
 from worm.collections.oplog import MIN_AGE, Archive
 from worm.collections.trash import delete_unchanged
-from worm.collections.walks import Objects, Source, Walk, oplogs_of
+from worm.collections.walks import IdSource, IdWalk, Objects, oplogs_of
 from worm.errors import Corrupt, Invalid, WormError
 from worm.store.base import Listed, Object, Read
 from worm.store.parallel import chunked
@@ -120,9 +120,9 @@ class Compactor:
         self._cutoff = iso_seconds(now - window)
         self._dry_run = dry_run
 
-    def run(self, walk: Walk[Listing] | None = None, *, threads: int = 16) -> CompactReport:
+    def run(self, walk: IdWalk[Listing] | None = None, *, threads: int = 16) -> CompactReport:
         """Compact the entities of a walk (default: all). One that fails is a problem; the others continue."""
-        report, walk = CompactReport(self._model), walk or Walk(oplogs(self._collection), IdRange(), sys.maxsize)
+        report, walk = CompactReport(self._model), walk or IdWalk(oplogs(self._collection), IdRange(), sys.maxsize)
         with ThreadPoolExecutor(threads) as pool:
             for chunk in chunked((one for part in walk for one in part.values()), CHUNK):
                 for one in pool.map(self.entity, chunk) if threads > 1 else map(self.entity, chunk):
@@ -275,7 +275,7 @@ class Compactor:
         return Corrupt("a gap in the oplog", key=self._oplog.key(entity_id, seq), hint="run `worm verify`")
 
 
-def oplogs(collection: Collection) -> Source[Listing]:
+def oplogs(collection: Collection) -> IdSource[Listing]:
     """The oplogs of a collection, from a listing."""
     return oplogs_of(collection, _listing)
 

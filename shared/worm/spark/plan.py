@@ -63,7 +63,8 @@ def tasks_for(rows: int, most: int) -> int:
 
 
 def claim_slices(values: int) -> int:
-    """How many ranges the names of claims are divided into; a task holds the claims of one."""
+    """How many ranges the names of claims are divided into, if so many are stored or should be; a task holds the claims
+    of one."""
     return max(2, min(CLAIM_SLICES, -(-values // ROWS_PER_TASK)), -(-values // CLAIMS_PER_SLICE))
 
 
@@ -109,7 +110,9 @@ ENTRY_BYTES = 200
 """Of an oplog entry beyond its document."""
 HEAD_BYTES, POSTING_BYTES = 90, 60
 KEYS_OF_A_LISTING = 1_000
-LISTINGS_OF_A_PART = 4
+LISTINGS_OF_A_RANGE = 6
+"""Of a part, a portion or a partition: the page at which it ends, the ids with an escape, and four beginnings of a
+UUID, whose keys come late (`id_ranges.py`)."""
 MARKS = 0.1
 """Time marks for each entry."""
 PIECE_BYTES, PIECE_HELD = 120, 320
@@ -130,8 +133,8 @@ EXECUTORS = 15
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """A collection on paper, with an oplog: `entries` per document, indexes with any values, some of them unique, and
-    the share of documents that changed since the last run."""
+    """A collection on paper: `entries` per document (if it has an oplog), indexes with any values, some of them unique,
+    and the share of documents that changed since the last run."""
 
     documents: int
     definition: ModelDef
@@ -153,14 +156,35 @@ class Paper:
         return sum(one.unique for one in self.definition.indexes.values())
 
     @property
+    def recorded(self) -> int:
+        """The number of all oplog entries."""
+        return math.ceil(self.documents * self.entries) if self.definition.oplog else 0
+
+    @property
+    def reads(self) -> int:
+        """The objects that a row is read from: the document, and the newest entry."""
+        return 2 if self.definition.oplog else 1
+
+    @property
+    def read_bytes(self) -> int:
+        return self.reads * (self.document_bytes + ENTRY_BYTES) - ENTRY_BYTES + self.row_bytes
+
+    @property
     def partitions(self) -> int:
         """As `root.fitting_starts` cuts them."""
+        if not self.definition.keeps_manifest:
+            return 0
         wanted, _ = ManifestLayout(self.definition).ranges(self.documents)
         return wanted if self.weight <= wanted * PARTITION_BYTES else -(-self.weight // (PARTITION_BYTES // 2))
 
     @property
     def heads(self) -> int:
-        return HeadsLayout(self.definition).ranges(self.documents)[0]
+        return HeadsLayout(self.definition).ranges(self.documents)[0] if self.definition.oplog else 0
+
+    @property
+    def trees(self) -> int:
+        """How many of manifest and heads there are."""
+        return (self.partitions > 0) + (self.heads > 0)
 
     @property
     def directories(self) -> Sequence[int]:
@@ -238,9 +262,9 @@ def plan(job: str, paper: Paper, most: int = EXECUTORS * EXECUTOR_VCPU * 4) -> P
 def _rebuild(paper: Paper, tasks: int, most: int) -> Iterator[Stage]:
     count = paper.documents
     ids = min(count, TASK_IDS_MAX)  # however the ids are distributed: without a table, nobody knows
-    read = ids * (2 * paper.document_bytes + ENTRY_BYTES + paper.row_bytes)
-    listings = _listings(paper) + LISTINGS_OF_A_PART * count / PART_IDS
-    requests = {"GET": 2 * count, "LIST": listings, "PUT": paper.staged_files}
+    read = ids * paper.read_bytes
+    listings = _listings(paper) + LISTINGS_OF_A_RANGE * count / PART_IDS
+    requests = {"GET": paper.reads * count, "LIST": listings, "PUT": paper.staged_files}
     held = min(count, PART_IDS) * NAME_HELD + BYTES_MAX * STAGED_HELD
     yield Stage("stage", tasks, ids, read, held, requests, count)
     yield from _base(paper, tasks, most)
@@ -252,12 +276,12 @@ def _incremental(paper: Paper, tasks: int, most: int) -> Iterator[Stage]:
     staged and folded as deltas; if they are too many for that, the base is written again. Claims are left alone."""
     count, changed = paper.documents, math.ceil(paper.documents * paper.changed)
     per_task, weight = _share(count, tasks), changed * paper.row_bytes
-    of_changed = changed * (2 * paper.document_bytes + ENTRY_BYTES + paper.row_bytes)
+    of_changed = changed * paper.read_bytes
     table = _overlapping(paper.partitions, tasks) + _overlapping(paper.heads, tasks) + _roots(paper) * tasks
     files = 2 * paper.partitions + paper.indexes * paper.index_parts
     requests = {
-        "GET": 2 * changed + table,
-        "LIST": _listings(paper) + files / KEYS_OF_A_LISTING,
+        "GET": paper.reads * changed + table,
+        "LIST": _listings(paper) + LISTINGS_OF_A_RANGE * max(tasks, paper.partitions) + files / KEYS_OF_A_LISTING,
         "PUT": max(tasks, _staged_files(changed, paper.row_bytes)),
     }
     held = per_task * NAME_HELD + _partition_held(paper) + _directories_held(paper)
@@ -279,7 +303,7 @@ def _incremental(paper: Paper, tasks: int, most: int) -> Iterator[Stage]:
 
 def _verify(paper: Paper, tasks: int, most: int) -> Iterator[Stage]:
     count, per_task = paper.documents, _share(paper.documents, tasks)
-    entries = math.ceil(count * paper.entries)
+    entries = paper.recorded
     portions = max(tasks, 2 * -(-count // PORTION_IDS))  # divided by listings and by the table
     yield _count(paper, tasks)
     read = entries * (paper.document_bytes + ENTRY_BYTES) + count * (
@@ -288,14 +312,14 @@ def _verify(paper: Paper, tasks: int, most: int) -> Iterator[Stage]:
     requests = {
         "GET": entries
         + count
-        + 4 * portions
+        + (2 + paper.trees) * portions
         + len(paper.directories) * tasks
         + _overlapping(paper.partitions, tasks)
         + _overlapping(paper.heads, portions),
-        "VERSIONS": entries / KEYS_OF_A_LISTING + portions,
-        "LIST": _listings(paper) + portions,
+        "VERSIONS": entries / KEYS_OF_A_LISTING + LISTINGS_OF_A_RANGE * portions if entries else 0,
+        "LIST": _listings(paper) + LISTINGS_OF_A_RANGE * portions,
     }
-    per_portion = max(_share(count, portions), _share(count, paper.heads))
+    per_portion = max(_share(count, portions), _share(count, paper.heads or portions))
     held = _partition_held(paper) + per_portion * (NAME_HELD + paper.document_bytes) * CHECKED_HELD // 4
     held += _directories_held(paper)
     data = _share(read, tasks) + _directories_bytes(paper)
@@ -320,7 +344,7 @@ def _verify(paper: Paper, tasks: int, most: int) -> Iterator[Stage]:
 def _export(paper: Paper, tasks: int, most: int) -> Iterator[Stage]:
     """From the table, as Parquet."""
     data = 2 * paper.weight
-    requests = {"GET": paper.partitions, "PUT": tasks}
+    requests = {"GET": paper.partitions or paper.documents, "PUT": tasks}
     yield Stage(
         "export",
         tasks,
@@ -341,11 +365,9 @@ JOBS: Mapping[str, Job] = {"rebuild": _rebuild, "incremental": _incremental, "ve
 
 def _count(paper: Paper, tasks: int) -> Stage:
     per_task = _share(paper.documents, tasks)
-    listed = _listings(paper) + paper.documents / KEYS_OF_A_LISTING
-    keys = math.ceil(paper.documents * (1 + paper.entries * (1 + MARKS)))
-    return Stage(
-        "count", tasks, per_task, _share(keys * 200, tasks), per_task // 100, {"LIST": listed}, paper.documents
-    )
+    requests = {"LIST": _listings(paper), "VERSIONS": paper.recorded / KEYS_OF_A_LISTING}
+    listed = sum(requests.values()) * KEYS_OF_A_LISTING * 200
+    return Stage("count", tasks, per_task, _share(listed, tasks), per_task // 100, requests, paper.documents)
 
 
 def _base(paper: Paper, tasks: int, most: int) -> Iterator[Stage]:
@@ -357,6 +379,8 @@ def _base(paper: Paper, tasks: int, most: int) -> Iterator[Stage]:
         ("partitions", paper.partitions, paper.row_bytes, 2),
         ("heads", paper.heads, HEAD_BYTES, 1),
     ):
+        if not parts:
+            continue
         groups = -(-parts // -(-parts // tasks))
         most_ids = -(-parts // groups) * _share(count, parts)
         held = staged + _share(count, parts) * per_row * CHECKED_HELD
@@ -366,8 +390,8 @@ def _base(paper: Paper, tasks: int, most: int) -> Iterator[Stage]:
         pairs = count * paper.indexes
         yield Stage("pairs", tasks, per_task * paper.indexes, _share(weight, tasks), staged, {"GET": files}, pairs)
         yield _values(pairs)
-        keys = key_buckets(count) * paper.indexes
-        yield Stage("buckets", keys, 2 * KEYS_PER_BUCKET, 2 * KEYS_PER_BUCKET * POSTING_BYTES, 0, {}, 2 * pairs)
+        buckets, keys = key_buckets(count) * paper.indexes, min(count, 2 * KEYS_PER_BUCKET)
+        yield Stage("buckets", buckets, keys, keys * POSTING_BYTES, 0, {}, 2 * pairs)
         yield _parts(paper, most, "indexes", "PUT")
 
 
@@ -391,7 +415,11 @@ def _claims(paper: Paper, name: str, written: float = 0.0) -> Iterator[Stage]:
     if values:
         slices = claim_slices(values)
         per_slice = _share(values, slices)
-        requests = {"LIST": values / KEYS_OF_A_LISTING + slices * paper.unique, "GET": values, "PUT": written * values}
+        requests = {
+            "LIST": values / KEYS_OF_A_LISTING + (slices + 1) * paper.unique,
+            "GET": values,
+            "PUT": written * values,
+        }
         yield Stage(name, slices, per_slice, per_slice * 2 * ENTRY_BYTES, per_slice * CLAIM_HELD, requests, 2 * values)
 
 
@@ -400,18 +428,18 @@ def _staged_files(rows: int, row_bytes: int) -> int:
 
 
 def _listings(paper: Paper) -> float:
-    """Of all entries and their time marks."""
-    return paper.documents * paper.entries * (1 + MARKS) / KEYS_OF_A_LISTING
+    """Of all entries and their time marks, or of all documents."""
+    return (paper.recorded * (1 + MARKS) or paper.documents) / KEYS_OF_A_LISTING
 
 
 def _overlapping(parts: int, tasks: int) -> int:
     """How often parts are read by tasks with neighboring ranges: one at the border of two tasks is read by both."""
-    return parts + tasks
+    return parts + tasks if parts else 0
 
 
 def _roots(paper: Paper) -> int:
     """The GETs of a task that finds out which files manifest and heads have."""
-    return 2 + len(paper.directories)
+    return paper.trees + len(paper.directories)
 
 
 def _directories_bytes(paper: Paper) -> int:
@@ -423,7 +451,8 @@ def _directories_held(paper: Paper) -> int:
 
 
 def _partition_held(paper: Paper) -> int:
-    return math.ceil(min(PARTITION_BYTES, _share(paper.weight, paper.partitions)) * DECODED_HELD)
+    largest = min(PARTITION_BYTES, _share(paper.weight, paper.partitions)) if paper.partitions else 0
+    return math.ceil(largest * DECODED_HELD)
 
 
 def _share(total: float, tasks: int) -> int:

@@ -22,6 +22,7 @@ from worm.collections.claims import (
     Finding,
     UniqueValue,
     Wanted,
+    about_stored,
     audit_wanted,
     restore_wanted,
     unique_indexes,
@@ -69,8 +70,9 @@ def restore_claims(spark: SparkSession, spec: JobSpec, files: Sequence[StagedFil
 
 
 def compared_claims(spark: SparkSession, spec: JobSpec, wanted: DataFrame, compare: Compare, values: int) -> DataFrame:
-    """What `compare` finds in each slice, including slices without wanted values; there are about so many values."""
-    slices = claim_slices(values)
+    """What `compare` finds in each slice, including slices without wanted values; there are about so many values.
+    Uploads and lifecycle rules leave claims behind, so there may be many more of them than values."""
+    slices = claim_slices(max(values, about_stored(spec.collection().claims)))
     numbers = slots(slices)
     every = [(number, slot, None, None, None, None) for number, slot in enumerate(numbers)]
     by_slice = spark.createDataFrame(list(enumerate(numbers)), "slice int, slot int")

@@ -32,7 +32,7 @@ from worm.codec.strict_json import JsonValue, dumps, loads_own
 from worm.collections.collection import Collection
 from worm.collections.entries import HEAD, SEQ_MAX, Change, Head, Heads, Row, decode_head, encode_head, row_weight
 from worm.collections.id_ranges import IdRange
-from worm.collections.walks import Walk, documents_of, histories_of
+from worm.collections.walks import IdWalk, documents_of, histories_of
 from worm.errors import Corrupt
 from worm.store.parallel import chunked, in_parallel
 from worm.tables.build import CHUNK, empty_manifest, is_recorded, newest_changes, read_rows
@@ -214,7 +214,7 @@ class Staging:
 
 class SourceRows:
     """Reads the state of every entity of the range, ids ascending. At the end, `rest` is what is left of the range (see
-    `Walk`)."""
+    `IdWalk`)."""
 
     def __init__(self, collection: Collection, within: IdRange) -> None:
         self._collection = collection
@@ -225,14 +225,14 @@ class SourceRows:
         return self._recorded() if self._collection.definition.oplog else self._documents()
 
     def _recorded(self) -> Iterator[StagedRow]:
-        walk = Walk(histories_of(self._collection), self._within)
+        walk = IdWalk(histories_of(self._collection), self._within)
         for part in walk:
             recorded = {one: seqs for one, seqs in part.items() if seqs is not None}
             yield from map(StagedRow.of, newest_changes(self._collection, recorded))
         self.rest = walk.rest
 
     def _documents(self) -> Iterator[StagedRow]:
-        walk = Walk(documents_of(self._collection), self._within)
+        walk = IdWalk(documents_of(self._collection), self._within)
         for part in walk:
             for chunk in chunked(part, CHUNK):
                 for entity_id, found in read_rows(self._collection, chunk).items():
@@ -448,8 +448,9 @@ def stored_files(table: Table, root: Root[Manifest] | None, within: IdRange) -> 
 
 
 def build_part(staging: Staging, table: Table, plan: PartPlan) -> BuiltPart:
-    """Write one file of a new base."""
-    rows = list(staging.rows_within(plan.files, plan.within))
+    """Write one file of a new base. One of heads has more ids than one of rows, and needs no rows."""
+    found = staging.rows_within(plan.files, plan.within)
+    rows = [replace(row, row=None) for row in found] if plan.kind == "heads" else list(found)
     last_updated = max((row.updated for row in rows), default="")
     start, revision = plan.within.start, sum(row.seq for row in rows)
     if plan.kind == "heads":
