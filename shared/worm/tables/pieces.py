@@ -183,7 +183,7 @@ class Waiting:
     """What the last run left, so that the next one knows since when files wait. `named`: files that the root named.
     `replaced`: files that some run found named, and when a run first found that they no longer are. `runs`: when runs
     found other files that nothing names. Such a file was never named during a run, so it waits since the first run
-    after it was stored. Only runs of the last `KEPT` are needed, and the one before them."""
+    after it was stored. What waits since an earlier run than the last `KEPT` is deleted by now."""
 
     replaced: Mapping[str, str]
     named: frozenset[str]
@@ -213,5 +213,4 @@ class Waiting:
         return self.runs[at] if at < len(self.runs) else None
 
     def runs_with(self, now: datetime) -> tuple[str, ...]:
-        runs = (*self.runs, iso_seconds(now))
-        return runs[max(0, bisect_right(runs, iso_seconds(now - KEPT)) - 1) :]
+        return (*self.runs[bisect_right(self.runs, iso_seconds(now - KEPT)) :], iso_seconds(now))
