@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from worm.codec.strict_json import JsonValue, dumps_document
 from worm.errors import WormError
 from worm.spark.cluster import check_shared, failures_of_tasks, job_parser, say, spark_session, specs_of, store_at
+from worm.spark.export_request import refuse_overlap
 from worm.spark.verify_job import JobReport, fix, verify
 
 EXIT_DIFFERENCES = 1
@@ -39,6 +40,7 @@ def _run(parsed: argparse.Namespace) -> list[JobReport]:
     specs = specs_of(parsed)
     if parsed.out:  # it is needed after hours
         check_shared(parsed.out)
+        refuse_overlap(parsed.url, parsed.out)
         store_at(parsed.out, parsed.endpoint_url)
     spark = spark_session("worm-verify")
     reports: list[JobReport] = []

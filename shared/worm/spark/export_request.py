@@ -206,7 +206,8 @@ def refuse_derived(out: str) -> None:
 
 
 def refuse_overlap(url: str, out: str) -> None:
-    """Raise `Invalid` if the export and the documents overlap: overwriting the export would delete documents."""
+    """Raise `Invalid` if an export or a report would overlap with the documents: overwriting it would delete documents,
+    and its files would be captured as documents."""
     source = _place(unquote(url) if url.startswith("file:") else url if "://" in url else str(Path(url).expanduser()))
     for written in (out, unquote(out)):  # our file URLs are decoded, Hadoop's are not
         if all(one == other for one, other in zip(source, _place(written), strict=False)):

@@ -26,7 +26,7 @@ from worm.spark.cluster import JobSpec, job_specs, parallelism, spark_session
 from worm.spark.incremental_job import Incremental
 from worm.spark.inventory_frames import Source
 from worm.spark.plan import DAMAGED_SHOWN_MAX, grouped, tasks_for
-from worm.spark.rebuild_claims import restore_claims
+from worm.spark.rebuild_claims import ClaimCounts, restore_claims
 from worm.spark.rebuild_index import build_indexes
 from worm.spark.rebuild_tasks import (
     Comparison,
@@ -59,6 +59,7 @@ from worm.spark.staging import (
     stored_files,
     wish,
 )
+from worm.tables.index import PART
 from worm.tables.layout import T
 from worm.tables.manifest import Manifest
 from worm.tables.root import Piece, Root
@@ -77,7 +78,7 @@ class RebuildReport:
     """The result of a rebuild. `conflicts`: unique values that several documents have. `damaged`: by id, why histories
     cannot be continued; their documents are served. There are `damages` of them; `damaged` has the first ones. `taken`:
     how many rows an incremental rebuild took over from the table (None: it was a full one); it read the others, and
-    `changed` of them differed. It leaves claims alone."""
+    `changed` of them differed. It leaves claims alone, unless their index is gone."""
 
     model: str
     entities: int
@@ -96,10 +97,10 @@ class RebuildReport:
         conflicts = f", {self.conflicts} conflicts" if self.conflicts else ""
         rows = f"{self.live} rows of {self.entities} entities in {shape}"
         damaged = f", {self.damages} damaged" if self.damages else ""
+        claims = f", {self.claims_changed} claims changed" if self.taken is None or self.claims_changed else ""
         if self.taken is not None:
-            read = f"{self.taken} taken over, {self.entities - self.taken} read, {self.changed} changed"
-            return f"{self.model}: {rows}, {read}{damaged}"
-        return f"{self.model}: {rows}, {self.claims_changed} claims changed{conflicts}{damaged}"
+            rows += f", {self.taken} taken over, {self.entities - self.taken} read, {self.changed} changed"
+        return f"{self.model}: {rows}{claims}{conflicts}{damaged}"
 
 
 def rebuild_models(url: str, endpoint_url: str | None, models: Sequence[str]) -> list[RebuildReport]:
@@ -170,19 +171,26 @@ class _Rebuild:
         compared = changes.compare()
         if compared.is_unsound:
             return self.run()
-        lacks_files = self._lacks_files()
-        if compared.changed and not lacks_files and changes.can_fold(compared):
+        lost, lacks_files, claims = self._may_lack_claims(), self._lacks_files(), ClaimCounts(0, 0)
+        if compared.changed and not lacks_files and not lost and changes.can_fold(compared):
             changes.fold(compared)
-        elif compared.changed or lacks_files:
+        elif compared.changed or lacks_files or lost:
             staged = changes.whole(compared)
             if staged is None:
                 raise Overtaken
             self._files = staged
             self._publish()
+            claims = restore_claims(self._spark, self._spec, staged) if lost else claims
         else:
             self._follow()
         report = self._report(compared.files, compared.entities, compared.live)
-        return replace(report, taken=compared.taken, changed=compared.changed)
+        return replace(
+            report,
+            taken=compared.taken,
+            changed=compared.changed,
+            claims_changed=claims.changed,
+            conflicts=claims.conflicts,
+        )
 
     def _is_usable(self) -> bool:
         """Whether there is a table whose rows can be taken over."""
@@ -199,6 +207,16 @@ class _Rebuild:
             return False
         has_indexes = manifest.has_all_indexes(root) and not any(files.is_whole() for files in self._table.indexes)
         return not has_indexes or manifest.lacks_files(root)
+
+    def _may_lack_claims(self) -> bool:
+        """Whether files of a unique index are gone, maybe because somebody deleted its folder, in which the claims are.
+        Nothing else would show that they are gone, too."""
+        root, unique = self._manifest_start, [one for one in self._table.indexes if one.definition.unique]
+        if any(one.file.read() is None for one in unique):
+            return True
+        if root is None or not root.is_spread:
+            return False
+        return any(not root.index_files(one.definition.field) <= one.pieces.listed(f"{PART}-") for one in unique)
 
     def _follow(self) -> None:
         """Write what follows a table in one file, where it differs: indexes and sentinel."""

@@ -194,6 +194,9 @@ def _tables(
     root = table.manifest.root() if table.is_kept else None
     if table.is_kept and root is None:
         report.differ(*absence("manifest", table.manifest.key, table.manifest.damage))
+        for files in table.indexes:
+            if files.file.read() is None:
+                report.differ(*absence("index", files.key, files.file.held.damage))
     elif root is not None and table.manifest.is_stale(root):
         report.differ("manifest-differs", table.manifest.key, "its fields differ from the schema")
     elif root is not None and root.whole is not None:

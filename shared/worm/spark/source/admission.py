@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from worm.codec.strict_json import JsonObject, JsonValue
+from worm.errors import Unavailable
 from worm.spark.source.options import StreamOptions
 from worm.spark.source.rows import Reading
 from worm.spark.source.stream import ChangeStream
@@ -32,5 +33,10 @@ class LimitedChangeStream(ChangeStream, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Mapping[str, JsonValue], limit: ReadLimit) -> JsonObject:  # type: ignore[override]  # noqa: N802 - Spark's name; the base class is for versions without arguments
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        newest = self._end if self._ends else self.newest()
-        return self.shape(self.following(self.offset(start), most, newest))
+        newest, first = self._end if self._ends else self.newest(), self.offset(start)
+        if self._ends and newest is None and (first.state is not None or self.has_heads):
+            raise Unavailable(
+                "the heads are lost or incomplete, so it is unknown what changed",
+                hint="run `worm repair`, then start the query again; with another trigger, it waits for a repair",
+            )
+        return self.shape(self.following(first, most, newest))

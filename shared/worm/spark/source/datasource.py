@@ -29,7 +29,7 @@ from worm.spark.source.reader import PushingReader, WormReader
 from worm.spark.source.rows import Reading
 from worm.spark.source.schema import check_names, schema_of
 from worm.spark.source.sink import StreamSink
-from worm.spark.source.stream import ChangeStream
+from worm.spark.source.stream import ChangeStream, RefusedStream
 from worm.spark.source.table import table_schema
 from worm.spark.source.writer import WormWriter, Writing
 
@@ -63,6 +63,12 @@ class WormDataSource(DataSource):
         return PushingReader(reading) if takes_filters else WormReader(reading)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        try:
+            return self._stream(schema)
+        except Invalid as error:
+            return RefusedStream(error)
+
+    def _stream(self, schema: StructType) -> ChangeStream:
         options = StreamOptions.of(self.options)
         spec = _spec(options.read.target)
         _check_kind(spec, options.read)

@@ -139,6 +139,10 @@ class StreamOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> StreamOptions:
+        given = {name.lower() for name in options}
+        for name in ("since", "until"):
+            if name in given:
+                raise Invalid("only a batch read has it", path=name, hint="use startingOffset")
         _refuse_unknown(options, STREAMING)
         if not _flag(options, "changes"):
             hint = 'add .option("changes", "true"): Spark asks for the columns before it says that this is a stream'
@@ -200,7 +204,8 @@ def reachable(url: str) -> str:
         raise Invalid(
             f"{url} is the memory of one process, but Spark runs in several", hint="use s3://bucket or a directory"
         )
-    return url if separator else str(Path(url).expanduser().resolve())
+    is_url = bool(separator) or url.startswith(("file:", "s3:"))  # half a URL is refused when it is opened
+    return url if is_url else str(Path(url).expanduser().resolve())
 
 
 def _refuse_unknown(options: Mapping[str, str], known: tuple[str, ...]) -> None:

@@ -111,6 +111,22 @@ class Offset:
         return Offset(goal, self._since(goal)) if place is None else Offset(self.state, self.since, goal, place)
 
 
+class RefusedStream(DataSourceStreamReader):
+    """Raises when Spark first asks for an offset: it hides an error of `streamReader` behind one of its own."""
+
+    def __init__(self, error: Invalid) -> None:
+        self._error = error
+
+    def initialOffset(self) -> JsonObject:  # noqa: N802 - Spark's name
+        raise self._error
+
+    def latestOffset(self, *_: object) -> JsonObject:  # type: ignore[override]  # noqa: N802 - of any Spark
+        raise self._error
+
+    def partitions(self, start: object, end: object) -> list[InputPartition]:
+        raise self._error
+
+
 class ChangeStream(DataSourceStreamReader):
     """For Spark 4.0 and 4.1. In tasks, only `read` is used, which needs no state."""
 
@@ -189,6 +205,11 @@ class ChangeStream(DataSourceStreamReader):
         with explained(start.state):
             return start.next(self._collection, newest, most)
 
+    @property
+    def has_heads(self) -> bool:
+        """Whether there was a root of the heads at the last look."""
+        return self._seen[0] is not None
+
     def newest(self) -> HeadsState | None:
         """One conditional GET if nothing changed."""
         if self._tree is None:
@@ -198,5 +219,8 @@ class ChangeStream(DataSourceStreamReader):
         if etag is None or etag != seen[0] or seen[1] is None:  # a repair may store a lost file without a new root
             self._seen = etag, state_now(self._tree)
             if self._seen[1] is None and etag is not None and seen != self._seen:
-                LOG.warning("%s: the heads are damaged or incomplete; waiting for the sweep", self._collection.name)
+                LOG.warning(
+                    "%s: the heads are damaged or incomplete; waiting for the sweep or for `worm repair`",
+                    self._collection.name,
+                )
         return self._seen[1]
