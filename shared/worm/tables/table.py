@@ -19,7 +19,7 @@ from worm.codec.strict_json import JsonValue
 from worm.collections.collection import Collection
 from worm.collections.entries import Change, Heads
 from worm.collections.push import collection_sentinel
-from worm.errors import Corrupt, Denied, Unavailable
+from worm.errors import Corrupt, Denied, Invalid, Unavailable
 from worm.schema import IndexDef
 from worm.store.cas import CasFile
 from worm.tables.build import (
@@ -462,8 +462,13 @@ class Table:
             self.sentinel.update(lambda stored: None if stored == wanted else wanted)
 
     def _etag(self, entity_id: str) -> str | None:
-        info = self.collection.store.head(self.collection.documents.key(entity_id))
-        return None if info is None else info.etag
+        """As `read_rows` sees it: a document that cannot be a valid one, because of its size or because the store
+        refuses to send it, counts as absent."""
+        try:
+            info = self.collection.store.head(self.collection.documents.key(entity_id))
+        except Invalid:
+            return None
+        return None if info is None or info.size > self.collection.max_bytes else info.etag
 
     def _plain(self, key: str) -> CasFile[bytes]:
         store, ids, clock = self.collection.store, self.collection.ids, self.collection.clock
