@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from tests.harness import DataPath, schema_of
 from tests.tables.test_spread_tables import spread_path
+from worm.clock import iso_seconds
 from worm.collections.collection import Collection
 from worm.collections.entries import Change, Head, Heads
 from worm.collections.id_ranges import IdRange
 from worm.collections.reconcile import Survey
-from worm.errors import Denied, Invalid, Unavailable, WormError
+from worm.errors import Corrupt, Denied, Invalid, Unavailable, WormError
 from worm.maintenance.sweep_cursor import SweepCursor, cursor_key, read_cursor, save_cursor
 from worm.maintenance.sweep_listing import RangeListing
 from worm.maintenance.sweep_pass import Compared, HistoryPass, How, Scheduled, SweepReport
@@ -392,6 +393,22 @@ def test_a_document_that_the_store_refuses_to_send_does_not_keep_the_sweep_from_
     assert (report.finished, report.error) == (True, None)
     assert path.rows().keys() == {f"c{number:05}" for number in range(30)} - {refused}
     assert {row["name"] for row in path.rows().values()} == {"changed"}
+
+
+@pytest.mark.usefixtures("small")
+def test_another_object_in_the_place_of_a_snapshot_does_not_keep_the_sweep_from_the_other_documents() -> None:
+    path = DataPath(schema_of(manifest={"enabled": True}, oplog=False, snapshots={"enabled": True}))
+    for number in range(30):
+        path.put(f"c{number:05}", {"name": "new"})
+    path.events.clear()
+    (version,) = path.store.versions(path.key("c00007"))
+    path.store.put(f".snapshots/customers/c00007/{iso_seconds(version.last_modified)}.json", b"no JSON")
+    path.new_workers(path.store)
+    report = path.sweep()
+    assert (report.finished, report.error, list(report.problems)) == (True, None, ["c00007"])
+    assert isinstance(report.failure, Corrupt)
+    assert len(path.rows()) == 30
+    assert len(list(path.store.list(".snapshots/"))) == 30
 
 
 class Unsettled(HistoryPass):

@@ -404,25 +404,25 @@ class DocumentPass(Pass[Manifest]):
         if self.how.folds and not self.table.must_be_built():
             denied = dict[str, Denied]()
             self.table.fold_documents(suspects, self.session.in_parallel, denied)
-            self._report_denied(denied)
+            self._report_failed(denied)
 
     def keep_snapshots(self, suspects: Iterable[str]) -> None:
-        def keep(entity_id: str) -> Denied | None:
+        def keep(entity_id: str) -> WormError | None:
             try:
                 self.collection.keep_snapshot(entity_id)
-            except Denied as error:
+            except (Corrupt, Denied, Invalid) as error:
                 return error
             return None
 
         ids = list(suspects)
         self.report.reconciled += len(ids)
-        denied = zip(ids, self.session.in_parallel(keep, ids), strict=True)
-        self._report_denied({entity_id: error for entity_id, error in denied if error is not None})
+        kept = zip(ids, self.session.in_parallel(keep, ids), strict=True)
+        self._report_failed({entity_id: error for entity_id, error in kept if error is not None})
 
-    def _report_denied(self, denied: Mapping[str, Denied]) -> None:
-        """A document that may not be read (archived by a lifecycle rule, encrypted with another key) must not keep the
-        sweep from all documents after it."""
-        for entity_id, error in denied.items():
+    def _report_failed(self, failed: Mapping[str, WormError]) -> None:
+        """A document that may not be read (archived by a lifecycle rule, encrypted with another key), or another object
+        in the place of its snapshot, must not keep the sweep from all documents after it."""
+        for entity_id, error in failed.items():
             self.report.problems[entity_id] = str(error)
             self.report.failure = self.report.failure or error
 
