@@ -455,6 +455,34 @@ def test_a_sweep_that_is_killed_loses_one_range(small: pytest.MonkeyPatch) -> No
     assert path.sweep().listed < 300
 
 
+def test_a_build_that_is_killed_before_its_indexes_leaves_none_that_looks_newer(small: pytest.MonkeyPatch) -> None:
+    """A new manifest without history counts its revisions from the start. An index of the lost one was taken for a
+    newer one, and queries got its ids, until as many folds as before had come."""
+    path = DataPath(schema_of(oplog=False))
+    for status in ("new", "open", "old"):
+        path.put("c00001", {"status": status})
+        path.settle()
+    path.put("c00001", {"status": "gone"})
+    path.events.clear()
+    path.store.delete(path.table.manifest.key)
+
+    def die(table: Table) -> None:
+        raise Killed
+
+    with small.context() as patched:
+        patched.setattr(Table, "follow", die)
+        path.new_workers(path.store)
+        with pytest.raises(Killed):
+            path.sweep()
+    path.new_workers(path.store)
+    assert path.sweep().finished
+    table = path.table
+    assert table.view() is not None
+    (index,) = [files.definition for files in table.indexes]
+    assert (table.ids_with(index, ["old"]), table.ids_with(index, ["gone"])) == (set(), {"c00001"})
+    path.assert_true()
+
+
 # Memory and requests
 
 

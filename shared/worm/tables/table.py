@@ -369,6 +369,7 @@ class Table:
             # outdated.
             (self._replace_indexes if root.whole.etags and root.oplog else self._fold_indexes)(root.whole)
             self._revive_indexes(root.whole)
+            self._lower_indexes(root.whole)
         elif not self.manifest.has_all_indexes(root) or any(files.is_whole() for files in self.indexes):
             self.manifest.reform()
             self.follow()
@@ -447,6 +448,13 @@ class Table:
                 self.manifest.root()
                 if self.manifest.held_spread is not None:
                     files.stub(stub)
+
+    def _lower_indexes(self, manifest: Manifest) -> None:
+        """For a table that was built again, if a process died before it updated the indexes: without an oplog, it counts
+        its revisions from the start, so an old index looks newer than it is."""
+        held = [files.file.held.value for files in self.indexes]
+        if any(index is not None and index.revision > manifest.revision for index in held):
+            self._replace_indexes(manifest)
 
     def _describe(self) -> None:
         wanted = self.manifest.describe()
