@@ -204,7 +204,7 @@ def test_a_sweep_whose_fold_fails_does_not_store_a_position_after_it(small: pyte
     path.put("c00003", {"name": "changed"})
     path.events.clear()
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise Unavailable("no fold today")
 
     with small.context() as patched:
@@ -247,7 +247,7 @@ def test_changes_wait_for_a_fold_until_they_are_as_many_as_the_rows_or_too_many_
         small.setattr(f"worm.maintenance.sweep_pass.FOLD_{name}_MAX", most)
     path, folded, fold = filled(60), list[int](), Table.fold
 
-    def noted(table: Table, changes: Sequence[Change], **more: int) -> None:
+    def noted(table: Table, changes: Sequence[Change], **more: bool) -> None:
         folded.append(len(changes))
         fold(table, changes, **more)
 
@@ -777,6 +777,34 @@ def test_a_table_that_is_too_large_to_be_built_is_left_to_spark_but_history_is_r
     assert path.ops("c00001") == (["create", "update"] if oplog else [])
     assert scheduled(path, every=0.0, builds_max=1_000).left == ""
     assert path.rows()["c00001"]["name"] == "unheard"
+    path.assert_true()
+
+
+@OPLOG
+@pytest.mark.usefixtures("small")
+def test_no_merge_builds_a_table_that_is_too_large_because_one_of_its_files_is_gone(
+    small: pytest.MonkeyPatch, oplog: bool
+) -> None:
+    """A merge reads all files. If one is gone, it once built the table from all histories, in the middle of a pass,
+    whatever the limit and the time."""
+    path = filled(60, partitioned(oplog=oplog))
+    small.setattr("worm.tables.tree.BASE_SHARE", 1_000_000)  # every merge is due
+    for gone in ("org/customers/.worm.manifest/partition-1-", "org/customers/.worm.heads/heads-3-"):
+        for listed in list(path.store.list(gone)):
+            path.store.delete(listed.key)
+    for number in range(60):
+        path.put(f"c{number:05}", {"name": "unheard"})
+    path.events.clear()
+    built = list[Table]()
+    small.setattr(Table, "rebuild", lambda table: built.append(table))
+    small.setattr(Table, "rebuild_heads", lambda table, changes: built.append(table))
+    assert "the Spark job `rebuild`" in scheduled(path, every=0.0, builds_max=10).left
+    assert scheduled(path, builds_max=10).is_due is False
+    assert built == []
+    small.undo()
+    path.new_workers(path.store)
+    path.sweep()
+    assert {row["name"] for row in path.rows().values()} == {"unheard"}
     path.assert_true()
 
 

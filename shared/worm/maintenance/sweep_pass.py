@@ -322,7 +322,7 @@ class HistoryPass(Pass[Heads]):
         table that must be built from the source is built with them at the end of the pass, if at all: they are
         recorded."""
         if self.changes and self._may_fold():
-            self.table.fold(self.changes)
+            self.table.fold(self.changes, builds=self.how.may_build(self.report.documents))
             self._folded += len(self.changes)
         self.changes, self._size_bytes = [], 0
 
@@ -403,7 +403,8 @@ class DocumentPass(Pass[Manifest]):
         self.keep_snapshots(suspects)
         if self.how.folds and not self.table.must_be_built():
             denied = dict[str, Denied]()
-            self.table.fold_documents(suspects, self.session.in_parallel, denied)
+            builds = self.how.may_build(self.report.documents)
+            self.table.fold_documents(suspects, self.session.in_parallel, denied, builds=builds)
             self._report_failed(denied)
 
     def keep_snapshots(self, suspects: Iterable[str]) -> None:

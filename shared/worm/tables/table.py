@@ -195,8 +195,9 @@ class Table:
 
     # Folding
 
-    def fold(self, changes: Sequence[Change], *, bytes_max: int = TIDY_BYTES_MAX) -> None:
-        """Fold recorded changes of a model with an oplog. A base larger than `bytes_max` is not merged."""
+    def fold(self, changes: Sequence[Change], *, bytes_max: int = TIDY_BYTES_MAX, builds: bool = True) -> None:
+        """Fold recorded changes of a model with an oplog. A base larger than `bytes_max` is not merged. `builds` False:
+        neither is one with files that are gone or damaged, and it is not built again."""
         if self.is_kept:
             news = RecordedNews(Manifest(self.collection.name), changes)
             root, is_new = self.manifest.fold(lambda: news, lambda stored: build_manifest(self.collection))
@@ -204,10 +205,10 @@ class Table:
                 self._fold_indexes(root.whole)
             elif is_new:
                 self.follow()
-            self.tidy(bytes_max=bytes_max)
+            self.tidy(bytes_max=bytes_max, builds=builds)
         news_of_heads = RecordedNews(Heads(self.collection.name), changes)
         heads, _ = self.heads.fold(lambda: news_of_heads, lambda stored: self._first_heads(changes))
-        self._tidy_heads(bytes_max)
+        self._tidy_heads(bytes_max, builds=builds)
         if not heads.is_spread:
             self.keep_sentinel(heads)
 
@@ -253,14 +254,22 @@ class Table:
         changes = entity_changes(self.collection, missing)
         self.heads.update(lambda stored: None if stored is None else whole_heads(stored, changes))
 
-    def fold_documents(self, ids: Iterable[str], mapped: Mapped = map, denied: dict[str, Denied] | None = None) -> None:
+    def fold_documents(
+        self,
+        ids: Iterable[str],
+        mapped: Mapped = map,
+        denied: dict[str, Denied] | None = None,
+        *,
+        builds: bool = True,
+    ) -> None:
         """Fold current documents of a model without an oplog. Documents that changed in the meantime are folded
-        again. `mapped` asks for their etags, one after the other or in parallel. `denied`: see `read_rows`."""
+        again. `mapped` asks for their etags, one after the other or in parallel. `denied`: see `read_rows`. `builds`:
+        see `fold`."""
         pending = set(ids)
         if not self.is_kept:
             return
         for _ in range(ROUNDS_MAX):
-            pending = self._fold_current(pending, mapped, denied)
+            pending = self._fold_current(pending, mapped, denied, builds)
             if not pending:
                 return
         raise Unavailable(
@@ -269,7 +278,7 @@ class Table:
             hint="try again; the queue retries by itself",
         )
 
-    def _fold_current(self, ids: set[str], mapped: Mapped, denied: dict[str, Denied] | None) -> set[str]:
+    def _fold_current(self, ids: set[str], mapped: Mapped, denied: dict[str, Denied] | None, builds: bool) -> set[str]:
         """Fold the documents as they are now; returns the ids that changed in the meantime."""
         etags: dict[str, str | None] = {}
 
@@ -284,7 +293,7 @@ class Table:
             (self._replace_indexes if is_new else self._fold_indexes)(root.whole)
         elif is_new:
             self.follow()
-        self.tidy(bytes_max=TIDY_BYTES_MAX)
+        self.tidy(bytes_max=TIDY_BYTES_MAX, builds=builds)
         if not root.is_spread:
             self.keep_sentinel(root)
         found = zip(etags.items(), mapped(self._etag, etags), strict=True)
@@ -305,11 +314,12 @@ class Table:
             self.follow()
         return True
 
-    def _tidy_heads(self, bytes_max: int, *, is_quiet: bool = False) -> None:
+    def _tidy_heads(self, bytes_max: int, *, is_quiet: bool = False, builds: bool = True) -> None:
         try:
             self.heads.tidy(is_quiet=is_quiet, bytes_max=bytes_max)
         except Corrupt:  # only hints, so they must not block anything
-            self.rebuild_heads(list(recorded_changes(self.collection)))
+            if builds:
+                self.rebuild_heads(list(recorded_changes(self.collection)))
 
     # Building
 
@@ -349,7 +359,7 @@ class Table:
                 self.heads.forget()
                 self.rebuild_heads(list(recorded_changes(self.collection)))
             is_whole = is_whole and (builds or not lacks)
-            self._tidy_heads(SWEEP_BYTES_MAX, is_quiet=True)
+            self._tidy_heads(SWEEP_BYTES_MAX, is_quiet=True, builds=builds)
         return is_whole
 
     def must_be_built(self) -> bool:
@@ -450,8 +460,8 @@ class Table:
                     files.stub(stub)
 
     def _lower_indexes(self, manifest: Manifest) -> None:
-        """For a table that was built again, if a process died before it updated the indexes: without an oplog, it counts
-        its revisions from the start, so an old index looks newer than it is."""
+        """For a table that was built again, if a process died before it updated the indexes. Without an oplog, a table
+        counts its revisions from the start, so an old index looks newer than it is."""
         held = [files.file.held.value for files in self.indexes]
         if any(index is not None and index.revision > manifest.revision for index in held):
             self._replace_indexes(manifest)
