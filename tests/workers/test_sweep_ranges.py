@@ -547,6 +547,25 @@ def test_a_whole_pass_reads_each_part_of_the_heads_once_and_lists_each_page_once
 
 
 @pytest.mark.usefixtures("small")
+def test_ranges_without_documents_do_not_make_a_sweep_list_their_histories() -> None:
+    """With ids that begin with a time, the first ranges are those of the oldest documents, which are all deleted. Their
+    oplogs were listed as if the store kept no versions, by every run, up to the first document."""
+    path = filled(100)
+    for number in range(60):
+        path.remove(f"c{number:05}")
+    path.settle()
+    for number in range(60):
+        for version in list(path.store.versions(path.key(f"c{number:05}"))):
+            path.store.forget_version(version.key, version.version_id or "")
+    path.events.clear()
+    with path.store.requests.measure() as spent:
+        report = path.sweep()
+    assert (report.reconciled, report.finished) == (0, True)
+    assert spent["LIST"] == 4, "at the end, files of heads, manifest, Parquet and index are looked for"
+    path.assert_true()
+
+
+@pytest.mark.usefixtures("small")
 def test_ids_with_an_escape_do_not_make_a_sweep_list_the_other_ids_again_and_again() -> None:
     """Each of them was once a range of its own, before which up to 100,000 other documents were listed."""
     path = partitioned()

@@ -281,7 +281,10 @@ class HistoryPass(Pass[Heads]):
         """A repair does not trust heads whose entry was deleted. Without versions, an equal etag does not prove an
         equal head, so entities with entries that the heads lack are suspects too."""
         heads = self._heads
-        if self._has_versions and self.how.folds:
+        has_versions = self._has_versions
+        if not listed:  # all documents of the range are deleted, and their versions have expired
+            has_versions = has_versions or any(head.version_id is not None for head in heads.values())
+        if has_versions and self.how.folds:
             return
         recorded = self.collection.recorded_seqs(within)
         if not self.how.folds:
