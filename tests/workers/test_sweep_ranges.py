@@ -699,6 +699,44 @@ def test_a_part_of_the_heads_that_is_gone_costs_a_look_at_its_documents(small: p
     path.assert_true()
 
 
+@pytest.mark.usefixtures("small")
+def test_heads_that_are_built_again_do_not_hide_a_change_that_no_fold_has_seen(small: pytest.MonkeyPatch) -> None:
+    """Its process died between the entry and the fold. Once the heads had it, no sweep looked at the row again."""
+    path = filled(60)
+    path.put("c00001", {"name": "recorded"})
+    path.run_capture()
+    path.change_sets()  # lost
+    for listed in list(path.store.list("org/customers/.worm.heads/heads-3-")):
+        path.store.delete(listed.key)
+    path.put("c00050", {"name": "changed"})
+    path.run_capture()
+    small.setattr("worm.tables.tree.BASE_SHARE", 1_000_000)  # the merge after this fold finds that a file is gone
+    path.run_fold()
+    heads = path.table.heads.read()
+    assert heads is not None
+    assert heads.heads["c00001"].seq == 2
+    path.new_workers(path.store)
+    path.sweep()
+    assert path.rows()["c00001"]["name"] == "recorded"
+    path.assert_true()
+
+
+def test_heads_that_are_completed_do_not_hide_a_delete_that_no_fold_has_seen() -> None:
+    path = filled(9, spread_path(threshold=1000))
+    path.remove("c00001")
+    path.run_capture()
+    path.change_sets()  # lost
+    for version in list(path.store.versions(path.key("c00001"))):
+        path.store.forget_version(version.key, version.version_id or "")
+    path.store.delete("org/customers/.worm.heads.json")
+    path.new_workers(path.store)
+    path.put("c00002", {"name": "again"})
+    path.settle()
+    assert path.sweep().finished
+    assert "c00001" not in path.rows()
+    path.assert_true()
+
+
 # Ids of every kind
 
 ID = st.text(st.sampled_from("a0-.%/!~é\U0001f600z"), min_size=1, max_size=5).filter(

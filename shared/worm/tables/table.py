@@ -22,6 +22,7 @@ from worm.collections.push import collection_sentinel
 from worm.errors import Corrupt, Denied, Invalid, Unavailable
 from worm.schema import IndexDef
 from worm.store.cas import CasFile
+from worm.store.parallel import chunked
 from worm.tables.build import (
     DocumentNews,
     Progress,
@@ -52,6 +53,7 @@ RUSH_BYTES_MAX = 8 << 20
 SWEEP_BYTES_MAX = 512 << 20
 HEADS_BYTES_MAX = 128 << 20
 """About a million heads, which take 630 MB of memory, and as many ids of the oplog beside them."""
+UNKNOWN_AT_ONCE = 5_000
 Mapped = Callable[[Callable[[str], str | None], Iterable[str]], Iterable[str | None]]
 """As `map` does, in order."""
 
@@ -199,18 +201,21 @@ class Table:
         """Fold recorded changes of a model with an oplog. A base larger than `bytes_max` is not merged. `builds` False:
         neither is one with files that are gone or damaged, and it is not built again."""
         if self.is_kept:
-            news = RecordedNews(Manifest(self.collection.name), changes)
-            root, is_new = self.manifest.fold(lambda: news, lambda stored: build_manifest(self.collection))
-            if root.whole is not None:
-                self._fold_indexes(root.whole)
-            elif is_new:
-                self.follow()
+            self._fold_rows(changes)
             self.tidy(bytes_max=bytes_max, builds=builds)
         news_of_heads = RecordedNews(Heads(self.collection.name), changes)
         heads, _ = self.heads.fold(lambda: news_of_heads, lambda stored: self._first_heads(changes))
         self._tidy_heads(bytes_max, builds=builds)
         if not heads.is_spread:
             self.keep_sentinel(heads)
+
+    def _fold_rows(self, changes: Sequence[Change]) -> None:
+        news = RecordedNews(Manifest(self.collection.name), changes)
+        root, is_new = self.manifest.fold(lambda: news, lambda stored: build_manifest(self.collection))
+        if root.whole is not None:
+            self._fold_indexes(root.whole)
+        elif is_new:
+            self.follow()
 
     def tidy_folded(self, *, bytes_max: int) -> None:
         """After a fold that left larger bases alone: do the due merges of manifest and heads."""
@@ -252,7 +257,21 @@ class Table:
             return  # larger heads stay partial until the next rebuild
         missing = self.collection.recorded_seqs().keys() - {*stored.heads, *stored.damaged}
         changes = entity_changes(self.collection, missing)
+        if self.is_kept and not self.must_be_built():
+            self._fold_unknown(changes)
         self.heads.update(lambda stored: None if stored is None else whole_heads(stored, changes))
+
+    def _fold_unknown(self, changes: Sequence[Change]) -> None:
+        """Fold those of the changes that the manifest lacks: a process may have died between an entry and its fold, and
+        nothing would find it once the heads have the entry."""
+        for some in chunked((change for change in changes if change.head is not None), UNKNOWN_AT_ONCE):
+            known = self.manifest.among(change.id for change in some)
+            seqs = {} if known is None else known.seqs
+            newer = [one for one in some if one.head is not None and one.head.seq > seqs.get(one.id, 0)]
+            if newer:
+                self._fold_rows(newer)
+            if self.manifest.held_spread is not None:
+                self.manifest.pieces.keep(set())
 
     def fold_documents(
         self,
@@ -319,7 +338,7 @@ class Table:
             self.heads.tidy(is_quiet=is_quiet, bytes_max=bytes_max)
         except Corrupt:  # only hints, so they must not block anything
             if builds:
-                self.rebuild_heads(list(recorded_changes(self.collection)))
+                self._rebuild_lost_heads()
 
     # Building
 
@@ -345,6 +364,14 @@ class Table:
     def rebuild_heads(self, changes: Sequence[Change]) -> None:
         self.keep_sentinel(self.heads.update(lambda stored: heads_anew(self.collection, stored, changes)))
 
+    def _rebuild_lost_heads(self) -> None:
+        """With the manifest: it may lack entries, and nothing would find them once the heads have them."""
+        if self.is_kept:
+            self.rebuild()
+        else:
+            self.heads.forget()
+            self.rebuild_heads(list(recorded_changes(self.collection)))
+
     def complete(self, *, builds: bool = True, lists: bool = True) -> bool:
         """Create what is missing and do due merges; existing files are left to the folds. `lists`: look for files that
         somebody deleted. `builds` False: a table that must be built from the source is left as it is, and the result is
@@ -356,8 +383,7 @@ class Table:
         if root is not None:
             lacks = lists and self.heads.lacks_files(root)
             if lacks and builds:
-                self.heads.forget()
-                self.rebuild_heads(list(recorded_changes(self.collection)))
+                self._rebuild_lost_heads()
             is_whole = is_whole and (builds or not lacks)
             self._tidy_heads(SWEEP_BYTES_MAX, is_quiet=True, builds=builds)
         return is_whole
