@@ -6,6 +6,8 @@ import json
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -21,12 +23,13 @@ from worm.collections.reconcile import Survey
 from worm.errors import Corrupt, Denied, Invalid, Unavailable, WormError
 from worm.maintenance.sweep_cursor import SweepCursor, cursor_key, read_cursor, save_cursor
 from worm.maintenance.sweep_listing import RangeListing
-from worm.maintenance.sweep_pass import Compared, HistoryPass, How, Scheduled, SweepReport
+from worm.maintenance.sweep_pass import Compared, DocumentPass, HistoryPass, How, Scheduled, SweepReport
 from worm.schema.fields import id_problem, id_segment
 from worm.store.base import Object, ObjectInfo, Read, Version, acceptable
 from worm.tables.ranges import TableRanges
 from worm.tables.root import Counted, Piece, Root
 from worm.tables.table import Table
+from worm.workers.lambdas import SAFETY_SECONDS
 
 DAY = 86_400.0
 OPLOG = pytest.mark.parametrize("oplog", [True, False])
@@ -153,6 +156,49 @@ def test_the_versions_of_one_document_do_not_keep_a_sweep_from_its_deadline(
     assert path.ops("c00001") == ["create", *["update"] * 300]
     assert len(path.rows()) == 4
     path.assert_true()
+
+
+@OPLOG
+@pytest.mark.usefixtures("small")
+def test_a_chunk_is_not_begun_if_one_takes_longer_than_the_time_left(small: pytest.MonkeyPatch, oplog: bool) -> None:
+    """Documents may be large, or have many unrecorded versions: a chunk of them takes minutes, and a function has 20
+    seconds to finish."""
+    for name in ("CHUNK", "DOCUMENTS_CHUNK"):
+        small.setattr(f"worm.maintenance.sweep_pass.{name}", 4)
+    path, kind = partitioned(oplog=oplog), HistoryPass if oplog else DocumentPass
+    for number in range(40):
+        path.put(f"c{number:05}", {"name": "new"})
+    path.events.clear()
+    work = kind.work
+
+    def slow(this: Any, suspects: Mapping[str, Survey]) -> None:
+        work(this, suspects)
+        path.clock.sleep(30.0)
+
+    def left_after_a_run() -> float:
+        path.new_workers(path.store)
+        end = path.clock.monotonic() + 100.0
+        path.sweeper.run(lambda: end - path.clock.monotonic())
+        return end - path.clock.monotonic()
+
+    small.setattr(kind, "work", slow)
+    assert [left_after_a_run() for _ in range(4)] == [10.0, 10.0, 10.0, 70.0]
+    path.assert_true()
+
+
+def test_a_chunk_of_documents_without_history_takes_no_more_requests_than_fit_into_the_time_for_finishing() -> None:
+    path = DataPath(schema_of(manifest={"enabled": True}, oplog=False, snapshots={"enabled": True}))
+    for number in range(4_500):
+        path.store.put(path.key(f"c{number:05}"), b"{}")
+    path.new_workers(path.store)
+    looks = [path.store.requests.total]
+
+    def left() -> float:
+        looks.append(path.store.requests.total)
+        return 1.0
+
+    assert path.sweeper.run(left)[0].finished
+    assert max(after - before for before, after in pairwise(looks)) < 600 * SAFETY_SECONDS
 
 
 @pytest.mark.usefixtures("small")
