@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import threading
+import tracemalloc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -625,6 +627,29 @@ def test_what_a_sweep_holds_does_not_depend_on_the_size_of_the_collection(small:
     path.events.clear()
     assert most_held(path, small)[2] <= 60, "nor on the number of new documents"
     path.assert_true()
+
+
+def test_a_sweep_does_not_hold_the_documents_of_damaged_histories() -> None:
+    """A traceback keeps alive everything that was read before the error."""
+    path = DataPath()
+    for number in range(40):
+        for text in ("x", "y"):
+            path.put(f"c{number:05}", {"name": text * 100_000})
+    path.settle()
+    for listed in list(path.store.list(".oplog/")):
+        path.store.delete(listed.key)
+        path.store.put(f"{listed.key.rpartition('/')[0]}/0007.json", b"no JSON")
+    path.store.delete(path.table.heads.key)
+    path.new_workers(path.store)
+    tracemalloc.start()
+    try:
+        report = path.sweep()
+        gc.collect()
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(report.damaged) == 40
+    assert held < 2_000_000, "of four million bytes"
 
 
 def test_a_whole_pass_reads_each_part_of_the_heads_once_and_lists_each_page_once(small: pytest.MonkeyPatch) -> None:

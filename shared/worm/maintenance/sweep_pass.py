@@ -377,7 +377,7 @@ class HistoryPass(Pass[Heads]):
         if outcome.error is not None:
             report.problems[entity_id] = str(outcome.error)
             if outcome.damage is not None:
-                report.damaged[entity_id] = outcome.damage
+                report.damaged[entity_id] = outcome.damage.with_traceback(None)  # it would keep the document in memory
             elif isinstance(outcome.error, WormError) and not isinstance(outcome.error, Invalid):
                 report.failure = report.failure or outcome.error
 
