@@ -314,6 +314,22 @@ def test_what_is_too_large_for_the_worker_is_left_to_the_sweep_and_then_to_you(m
     assert publish(path).version == before + 1
 
 
+@pytest.mark.usefixtures("_deltas_stay")
+def test_a_sweep_without_time_leaves_a_large_publication_to_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads up to half a gigabyte, and a function whose time is over has 20 seconds to finish."""
+    path = lake_path(every="1s")
+    fill(path, 12)
+    before = versions(path)
+    for place in ("worm.workers.tables", "worm.maintenance.sweep"):
+        monkeypatch.setattr(f"{place}.TIDY_BYTES_MAX", 10)
+    path.put("c001", {"name": "new"})
+    path.settle()
+    path.sweeper.run(lambda: 0.0)
+    assert versions(path) == before
+    path.sweep()
+    assert versions(path) == before + 1
+
+
 # What the log says
 
 

@@ -42,6 +42,25 @@ def room_of(url: str, *, threshold: int = SPREAD, oplog: bool = True, endpoint_u
     return room
 
 
+@pytest.mark.parametrize("threshold", [WHOLE, SPREAD], ids=["whole", "spread"])
+@pytest.mark.parametrize("lost", ["", "email"], ids=["all", "one"])
+def test_claims_come_back_with_a_lost_index(spark: SparkSession, file_url: str, threshold: int, lost: str) -> None:
+    """Without them, only the index keeps somebody from taking a value that a document has."""
+    room = Room(file_url, threshold=threshold)
+    room.put(range(1, 60))
+    room.sweep()
+    rebuild(spark, room.spec)
+    derived, claimed = room.derived(), room.claimed()
+    assert claimed
+    for listed in list(room.store.list(f"org/customers/.worm.index/{lost}")):
+        room.store.delete(listed.key)
+    report = rebuild_incrementally(spark, room.spec)
+    assert (report.taken, report.claims_changed) == (report.entities, len(claimed))
+    assert (room.derived(), room.claimed()) == (derived, claimed)
+    assert f"{len(claimed)} claims changed" in report.summary()
+    assert "claims" not in rebuild_incrementally(spark, room.spec).summary()
+
+
 def change(room: Room, first: int = 3) -> None:
     """Three changes that are not in the table: of a document, a deleted one, and a new one."""
     room.put([first], score=7)

@@ -10,6 +10,7 @@ from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import cast
 
 import pytest
@@ -19,12 +20,12 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from tests.emulators import ROOT
 from tests.harness import DataPath
 from tests.spark.source_room import SourceRoom
-from tests.spark.stream_room import Query, documents, each_once, histories, reading_of, session_of
+from tests.spark.stream_room import Query, documents, each_once, histories, reading_of, roundtrip, session_of
 from tests.tables.test_changed import Life, tiny_files
 from tests.tables.test_spread_tables import fill, spread_path
 from worm.clock import iso_seconds
 from worm.collections.id_ranges import IdRange
-from worm.errors import Corrupt, Expired, Invalid
+from worm.errors import Corrupt, Expired, Invalid, Unavailable
 from worm.model import Worm
 from worm.spark.oplog_archives import Compactor
 from worm.spark.source.admission import LimitedChangeStream
@@ -526,6 +527,7 @@ def _seqs(seqs: dict[str, int]) -> str:
         ({"changes": "true", "startingOffset": "soon"}, "startingOffset: 'soon' is not a time"),
         ({"changes": "true", "maxChangesPerTrigger": "0"}, "maxChangesPerTrigger: must be a whole number"),
         ({"changes": "true", "partitions": "3"}, "unknown option 'partitions'"),
+        ({"changes": "true", "since": "2026-01-01"}, "since: only a batch read has it .*startingOffset"),
         ({"changes": "true", "startingofset": "latest"}, "unknown option 'startingofset'"),
     ],
 )
@@ -573,7 +575,58 @@ def test_a_model_without_an_oplog_has_no_changes(tmp_path: object) -> None:
     room = SourceRoom(f"file://{tmp_path}/bucket", oplog=False)
     source = WormDataSource(room.options(changes="true"))
     with pytest.raises(Invalid, match="no oplog"):
-        source.streamReader(source.schema())
+        source.streamReader(source.schema()).initialOffset()
+
+
+def test_a_mistake_in_the_options_of_a_stream_is_raised_when_spark_asks_for_an_offset(tmp_path: object) -> None:
+    """PySpark hides an error of `streamReader` behind an UnboundLocalError of its own."""
+    source = WormDataSource({"url": f"file://{tmp_path}/bucket", "model": "Customer"})
+    reader = source.streamReader(StructType([StructField("id", StringType())]))
+    latest = partial(reader.latestOffset, {}, ReadAllAvailable())
+    for ask in (reader.initialOffset, latest, lambda: reader.partitions({}, {})):
+        with pytest.raises(Invalid, match="a stream has the changes of a model"):
+            ask()
+
+
+@pytest.mark.parametrize("lost", ["file", "root"])
+def test_a_stream_that_ends_with_what_is_available_says_that_heads_are_lost(lost: str) -> None:
+    """It ended well, without rows, every day until somebody looked."""
+    path = _heads_in_partitions() if lost == "file" else _small()
+    reader, limit = _limited(path), ReadAllAvailable()
+    start = roundtrip(reader.latestOffset(roundtrip(reader.initialOffset()), limit))
+    tree = HeadsTree(path.collection)
+    if lost == "file":
+        root = tree.root()
+        assert root is not None
+        path.store.delete(tree.pieces.key(root.partitions[0].file))
+    else:
+        path.store.delete(tree.file.key)
+    path.put("c001", {"name": "later"})
+    again = _limited(path)
+    assert again.offset(again.latestOffset(start, limit)) == again.offset(start), "without an end, the stream waits"
+    ending = _limited(path)
+    ending.prepareForTriggerAvailableNow()
+    with pytest.raises(Unavailable, match=r"heads are lost or incomplete.*worm repair"):
+        ending.latestOffset(start, limit)
+
+
+def _small() -> DataPath:
+    path = spread_path(threshold=1000)
+    fill(path, 6)
+    return path
+
+
+def _heads_in_partitions() -> DataPath:
+    path = spread_path()
+    fill(path, 40)
+    return path
+
+
+def test_an_empty_collection_has_nothing_available() -> None:
+    reader = _limited(spread_path())
+    reader.prepareForTriggerAvailableNow()
+    start = roundtrip(reader.initialOffset())
+    assert reader.partitions(start, roundtrip(reader.latestOffset(start, ReadAllAvailable()))) == []
 
 
 @pytest.mark.parametrize("name", sorted({*READING, *STREAMING, *SINKING} - {"path"}))

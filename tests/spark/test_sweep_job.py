@@ -244,7 +244,7 @@ def test_a_task_of_a_model_without_history_writes_change_sets_of_a_chunk_each(
     moto: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who folds a change set reads all its documents."""
-    monkeypatch.setattr("worm.maintenance.sweep_pass.FOLD_CHANGES_MAX", 3)
+    monkeypatch.setattr("worm.maintenance.sweep_pass.DOCUMENTS_CHUNK", 3)
     bucket = new_bucket(moto, versioned=True)
     room = Room(f"s3://{bucket}", endpoint_url=moto, oplog=False, indexes=PLAIN)
     room.put(range(2))

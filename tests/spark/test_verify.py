@@ -249,6 +249,25 @@ def test_rows_of_large_deltas_are_compared_by_the_task_of_their_share(
     assert {"manifest-differs", "heads-differ"} <= set(verify(spark, room.spec).kinds)
 
 
+def test_a_report_among_the_documents_is_refused(file_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its files would be captured, and every reader would see them."""
+    Room(file_url)
+    for out in (file_url, f"{file_url}/orders", file_url.rpartition("/")[0]):
+        assert main(["--url", file_url, "--out", out]) == Invalid.exit_code
+        assert "overlaps with the documents" in capsys.readouterr().err
+
+
+def test_lost_indexes_are_counted_also_without_a_manifest(spark: SparkSession, file_url: str) -> None:
+    room = Room(file_url)
+    room.fill(12)
+    room.table.rebuild()
+    for listed in list(room.store.list("org/customers/.worm.")):
+        if listed.key.endswith((".worm.manifest.json", "/status.json")):
+            room.store.delete(listed.key)
+    found = verify(spark, room.spec).kinds
+    assert (found["manifest-missing"], found["index-missing"]) == (1, 1)
+
+
 @pytest.mark.parametrize("out", ["memory://report", "s3:/report"])
 def test_a_place_that_cannot_take_a_report_is_refused_before_the_work(
     file_url: str, out: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

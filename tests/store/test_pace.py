@@ -18,7 +18,7 @@ from worm.errors import CommitStateUnknown, Unavailable
 from worm.store.base import AttemptOutcome, IfAbsent, Lost, Won
 from worm.store.open import open_store
 from worm.store.pace import FORGET_SECONDS, PATIENCE_SECONDS, RATE_MIN, Pace, Rate, far_apart, pace_of
-from worm.store.resolve import MAX_ATTEMPTS
+from worm.store.resolve import DEADLINE_SECONDS, MAX_ATTEMPTS
 from worm.store.s3 import RETRY_SECONDS, TOO_FAST, TRIES, S3Store
 from worm.store.s3_errors import TryAgain, attempt_of, failure_of_status
 
@@ -315,6 +315,18 @@ def test_a_patient_conditional_write_goes_on_by_the_rules_of_unknown_outcomes(sc
     script.answers.extend([SLOW_DOWN, absent] * rounds)
     with pytest.raises(CommitStateUnknown):
         store_on(script, clock, patient=False).put_if_absent("a", b"x")
+
+
+@pytest.mark.parametrize("unclear", [Answer(409), Answer(hang_up=True)])
+def test_a_read_that_is_throttled_does_not_use_up_the_time_of_the_write_before_it(
+    script: ScriptedS3, unclear: Answer
+) -> None:
+    """One attempt without a clear answer, and half a minute of refused reads after it, failed a task."""
+    clock = Drowsy()
+    absent = Answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
+    script.answers.extend([unclear, *[SLOW_DOWN] * 10, absent, Answer(200, headers={"ETag": '"e"'})])
+    won = store_on(script, clock, patient=True).put_if_absent("a", b"x")
+    assert (won, clock.monotonic() > DEADLINE_SECONDS) == (Won('"e"'), True)
 
 
 def test_a_throttled_swap_that_finds_another_object_is_unknown_in_a_patient_store(script: ScriptedS3) -> None:

@@ -79,7 +79,7 @@ def test_a_key_says_whether_its_object_can_be_rebuilt(key: str, kind: str | None
     assert derived_kind(key) == kind
 
 
-@pytest.mark.parametrize(("status", "code"), [(403, "AccessDenied"), (501, "NotImplemented")])
+@pytest.mark.parametrize(("status", "code"), [(403, "AccessDenied"), (501, "NotImplemented"), (400, "InvalidArgument")])
 def test_a_write_that_may_not_be_tagged_is_sent_again_without_the_tag_and_so_are_the_next_ones(
     script: ScriptedS3, store: S3Store, status: int, code: str
 ) -> None:

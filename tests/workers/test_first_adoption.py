@@ -51,9 +51,9 @@ def test_folds_of_a_growing_table_double_in_size(monkeypatch: pytest.MonkeyPatch
     """A fold of a small table writes all of it: at every 20 documents, that is the square of their number."""
     path, sizes, fold = with_raw_documents(200), list[int](), Table.fold
 
-    def noted(table: Table, changes: Sequence[Change]) -> None:
+    def noted(table: Table, changes: Sequence[Change], **more: bool) -> None:
         sizes.append(len(changes))
-        fold(table, changes)
+        fold(table, changes, **more)
 
     monkeypatch.setattr(Table, "fold", noted)
     path.sweep()
@@ -65,7 +65,7 @@ def test_documents_that_are_large_are_folded_in_smaller_lots(monkeypatch: pytest
     """What waits for a fold is held in memory."""
     monkeypatch.setattr("worm.maintenance.sweep_pass.FOLD_BYTES_MAX", 300)
     path, sizes = with_raw_documents(100), list[int]()
-    monkeypatch.setattr(Table, "fold", lambda table, changes: sizes.append(len(changes)))
+    monkeypatch.setattr(Table, "fold", lambda table, changes, builds: sizes.append(len(changes)))
     path.sweep()
     assert sizes == [20] * 5
 
@@ -80,7 +80,7 @@ def test_a_sweep_that_dies_before_its_fold_is_finished_by_the_next(
 ) -> None:
     path = with_raw_documents(45, versioned=versioned)
 
-    def die(table: Table, changes: Sequence[Change]) -> None:
+    def die(table: Table, changes: Sequence[Change], **more: bool) -> None:
         raise Killed
 
     with monkeypatch.context() as patched:

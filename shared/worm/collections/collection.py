@@ -204,12 +204,13 @@ class Collection:
         after: str | None = None,
         within: IdRange = _EVERYTHING,
         scans: Sequence[Scan] | None = None,
-        passed: Callable[[], None] = lambda: None,
+        goes_on: Callable[[str], bool] = lambda key: True,
     ) -> Iterator[tuple[str, Version, bool]]:
         """`latest_versions`, and whether the key has no other version. `scans`: only a part of the range's scans.
-        `passed` is called for every version that is listed."""
+        `goes_on` is called with the key of every version that is listed, also of objects that are no documents. If it
+        returns False, the listing ends before this version."""
         wanted = within.scans(self.path, beside_system_keys=True) if scans is None else scans
-        versions = self.listed_versions(wanted, within, after, passed)
+        versions = self.listed_versions(wanted, within, after, goes_on)
         for _, of_key in groupby(versions, key=lambda found: found[1].key):
             (entity_id, version), *others = islice(of_key, 2)
             yield entity_id, version, not others
@@ -234,15 +235,16 @@ class Collection:
         scans: Sequence[Scan],
         within: IdRange,
         after: str | None = None,
-        passed: Callable[[], None] = lambda: None,
+        goes_on: Callable[[str], bool] = lambda key: True,
     ) -> Iterator[tuple[str, Version]]:
         """The id and every version of the documents that scans of a range show; those of one document together."""
         for scan in scans:
             start = max(after or "", scan.after or "")
             for version in self.store.list_versions(scan.prefix, start_after=start or None):
-                passed()
                 if scan.is_over(version.key):
                     break
+                if not goes_on(version.key):
+                    return
                 info = self.resolver.parse(version.key)
                 if info.kind is KeyKind.DOCUMENT and info.model == self.name and info.id and info.id in within:
                     yield info.id, version

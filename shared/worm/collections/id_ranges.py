@@ -28,7 +28,7 @@ IDS_PER_RANGE_MAX = 100_000
 """No planned range has many more ids than this, as far as a table knows them."""
 PROBES_MAX = 400
 PROBERS = 8
-_AFTER_SLASH = "0"
+AFTER_SLASH = "0"
 # What else is in a root besides the ids that are their own segments: escaped ids, and system keys.
 _ESCAPED = ("%", "&")
 _SYSTEM = (".", "/")
@@ -122,7 +122,7 @@ class IdRange:
         """Ids of the range whose keys come after its end: the beginnings of its end, up to a character that sorts,
         plain or escaped, not after a slash."""
         end = self.end or ""
-        cuts = (at for at in range(1, len(end)) if end[at] < _AFTER_SLASH)
+        cuts = (at for at in range(1, len(end)) if end[at] < AFTER_SLASH)
         return [end[:at] for at in cuts if end[:at] in self]
 
 
@@ -154,7 +154,7 @@ def ranges_between(starts: Sequence[str]) -> list[IdRange]:
 def punctual(entity_id: str) -> str:
     """The beginning of an id up to its first character that sorts before a slash. All plain ids before it have keys
     before those of the id, and a range that ends there has no late ids."""
-    cut = next((at for at in range(1, len(entity_id)) if entity_id[at] < _AFTER_SLASH), len(entity_id))
+    cut = next((at for at in range(1, len(entity_id)) if entity_id[at] < AFTER_SLASH), len(entity_id))
     return entity_id[:cut]
 
 

@@ -10,7 +10,8 @@ stores its position (`sweep_cursor.py`), and the next run continues there.
 
 A run on a schedule comes every 15 minutes, but a pass that lists everything is due less often (`Scheduled`). In
 between, and after each pass, a run creates what a table lacks, merges its files, and publishes the Delta table, unless
-its newest version will still be new enough at the next run.
+its newest version will still be new enough at the next run. Without time, it publishes no more than the worker `tables`
+does after a fold.
 
 Recorded changes wait for their fold until there are as many as the table has rows: a fold of a small table rewrites all
 of it, so folding at every step would rewrite the first documents of a large adoption again and again. If a sweep dies
@@ -38,7 +39,7 @@ from worm.maintenance.sweep_pass import (
 )
 from worm.session import Session
 from worm.spaces.opening import database_id
-from worm.tables.table import SWEEP_BYTES_MAX, Table
+from worm.tables.table import SWEEP_BYTES_MAX, TIDY_BYTES_MAX, Table
 
 NEXT_SECONDS = 15 * 60.0
 """When the next run comes (the schedule in template.yaml)."""
@@ -127,8 +128,9 @@ class Sweep:
             report.error, report.finished = error, False
             return report
         if how.folds and self._session.schema.model(model).lake is not None:
+            bytes_max = SWEEP_BYTES_MAX if how.deadline() > 0 else TIDY_BYTES_MAX
             try:
-                self._session.lake(model).publish_due(bytes_max=SWEEP_BYTES_MAX, ahead_seconds=NEXT_SECONDS)
+                self._session.lake(model).publish_due(bytes_max=bytes_max, ahead_seconds=NEXT_SECONDS)
             except WormError as error:
                 report.error = error
         return report

@@ -25,10 +25,10 @@ that folds (manifest, index, heads) tries again on `CommitStateUnknown`, because
 pass the error on. Nobody cleans up.
 
 The budget (attempts and seconds) limits all of this; when it is used up, the outcome is `CommitStateUnknown`. In a
-patient store (`S3Store`), the budget begins again when the store throttles an attempt, for a quarter of an hour at
-most; the rules above stay. A caller may choose the put id itself (metadata `worm-put-id`), for example to have it in
-the body too. If it repeats a write after `CommitStateUnknown` with the same id and bytes, the write is recognized as
-the same one.
+patient store (`S3Store`), the budget begins again when the store throttles an attempt, and the time of a read does not
+count, for a quarter of an hour at most; the rules above stay. A caller may choose the put id itself (metadata
+`worm-put-id`), for example to have it in the body too. If it repeats a write after `CommitStateUnknown` with the same
+id and bytes, the write is recognized as the same one.
 
 Every store inherits `ResolvedWrites`: the store makes one attempt, and this module interprets its result.
 """
@@ -102,6 +102,14 @@ class _Budget:
         if attempt.is_throttled and self.is_patient(self.began):
             self.counted, self.started = 0, self.clock.monotonic()
         self.pause(f"{attempt.outcome.value}: {attempt.reason}", attempt.request_id)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """The time of a read of a patient store does not count, which may have waited until the store took reads."""
+        began = self.clock.monotonic()
+        yield
+        if self.is_patient(self.began):
+            self.started += self.clock.monotonic() - began
 
     def pause(self, reason: str, request_id: str | None, cause: Exception | None = None) -> None:
         """Sleep before the next attempt, or raise `CommitStateUnknown` if none is left."""
@@ -241,7 +249,7 @@ def _read_back(store: Attempts, budget: _Budget, attempt: Attempt, in_doubt: boo
     """The current object. A read that fails proves nothing, so it is repeated until the budget ends."""
     while True:
         try:
-            with budget.doubtful(in_doubt, but=(Unavailable, Denied)):
+            with budget.doubtful(in_doubt, but=(Unavailable, Denied)), budget.reading():
                 return store.get(budget.key)
         except (Unavailable, Denied) as error:
             what = f"{attempt.outcome.value}: {attempt.reason}; the read-back failed: {error.message}"

@@ -56,8 +56,9 @@ class Failure:
     @property
     def may_be_the_tag(self) -> bool:
         """Whether a tagged write may have been refused for its tag: a permission is missing, or the store does not know
-        tags."""
-        return (self.status == 403 and self.code in ("AccessDenied", "")) or self.status == 501
+        tags (Cloudflare R2 answers 501; Backblaze B2, 400 with the code `InvalidArgument`)."""
+        is_forbidden = self.status == 403 and self.code in ("AccessDenied", "")
+        return is_forbidden or self.status == 501 or (self.status == 400 and self.code == "InvalidArgument")
 
     @property
     def is_passing(self) -> bool:

@@ -19,9 +19,10 @@ from worm.codec.strict_json import JsonValue
 from worm.collections.collection import Collection
 from worm.collections.entries import Change, Heads
 from worm.collections.push import collection_sentinel
-from worm.errors import Corrupt, Denied, Unavailable
+from worm.errors import Corrupt, Denied, Invalid, Unavailable
 from worm.schema import IndexDef
 from worm.store.cas import CasFile
+from worm.store.parallel import chunked
 from worm.tables.build import (
     DocumentNews,
     Progress,
@@ -52,6 +53,7 @@ RUSH_BYTES_MAX = 8 << 20
 SWEEP_BYTES_MAX = 512 << 20
 HEADS_BYTES_MAX = 128 << 20
 """About a million heads, which take 630 MB of memory, and as many ids of the oplog beside them."""
+UNKNOWN_AT_ONCE = 5_000
 Mapped = Callable[[Callable[[str], str | None], Iterable[str]], Iterable[str | None]]
 """As `map` does, in order."""
 
@@ -195,21 +197,25 @@ class Table:
 
     # Folding
 
-    def fold(self, changes: Sequence[Change], *, bytes_max: int = TIDY_BYTES_MAX) -> None:
-        """Fold recorded changes of a model with an oplog. A base larger than `bytes_max` is not merged."""
+    def fold(self, changes: Sequence[Change], *, bytes_max: int = TIDY_BYTES_MAX, builds: bool = True) -> None:
+        """Fold recorded changes of a model with an oplog. A base larger than `bytes_max` is not merged. `builds` False:
+        neither is one with files that are gone or damaged, and it is not built again."""
         if self.is_kept:
-            news = RecordedNews(Manifest(self.collection.name), changes)
-            root, is_new = self.manifest.fold(lambda: news, lambda stored: build_manifest(self.collection))
-            if root.whole is not None:
-                self._fold_indexes(root.whole)
-            elif is_new:
-                self.follow()
-            self.tidy(bytes_max=bytes_max)
+            self._fold_rows(changes)
+            self.tidy(bytes_max=bytes_max, builds=builds)
         news_of_heads = RecordedNews(Heads(self.collection.name), changes)
         heads, _ = self.heads.fold(lambda: news_of_heads, lambda stored: self._first_heads(changes))
-        self._tidy_heads(bytes_max)
+        self._tidy_heads(bytes_max, builds=builds)
         if not heads.is_spread:
             self.keep_sentinel(heads)
+
+    def _fold_rows(self, changes: Sequence[Change]) -> None:
+        news = RecordedNews(Manifest(self.collection.name), changes)
+        root, is_new = self.manifest.fold(lambda: news, lambda stored: build_manifest(self.collection))
+        if root.whole is not None:
+            self._fold_indexes(root.whole)
+        elif is_new:
+            self.follow()
 
     def tidy_folded(self, *, bytes_max: int) -> None:
         """After a fold that left larger bases alone: do the due merges of manifest and heads."""
@@ -251,16 +257,38 @@ class Table:
             return  # larger heads stay partial until the next rebuild
         missing = self.collection.recorded_seqs().keys() - {*stored.heads, *stored.damaged}
         changes = entity_changes(self.collection, missing)
+        if self.is_kept and not self.must_be_built():
+            self._fold_unknown(changes)
         self.heads.update(lambda stored: None if stored is None else whole_heads(stored, changes))
 
-    def fold_documents(self, ids: Iterable[str], mapped: Mapped = map, denied: dict[str, Denied] | None = None) -> None:
+    def _fold_unknown(self, changes: Sequence[Change]) -> None:
+        """Fold those of the changes that the manifest lacks: a process may have died between an entry and its fold, and
+        nothing would find it once the heads have the entry."""
+        for some in chunked((change for change in changes if change.head is not None), UNKNOWN_AT_ONCE):
+            known = self.manifest.among(change.id for change in some)
+            seqs = {} if known is None else known.seqs
+            newer = [one for one in some if one.head is not None and one.head.seq > seqs.get(one.id, 0)]
+            if newer:
+                self._fold_rows(newer)
+            if self.manifest.held_spread is not None:
+                self.manifest.pieces.keep(set())
+
+    def fold_documents(
+        self,
+        ids: Iterable[str],
+        mapped: Mapped = map,
+        denied: dict[str, Denied] | None = None,
+        *,
+        builds: bool = True,
+    ) -> None:
         """Fold current documents of a model without an oplog. Documents that changed in the meantime are folded
-        again. `mapped` asks for their etags, one after the other or in parallel. `denied`: see `read_rows`."""
+        again. `mapped` asks for their etags, one after the other or in parallel. `denied`: see `read_rows`. `builds`:
+        see `fold`."""
         pending = set(ids)
         if not self.is_kept:
             return
         for _ in range(ROUNDS_MAX):
-            pending = self._fold_current(pending, mapped, denied)
+            pending = self._fold_current(pending, mapped, denied, builds)
             if not pending:
                 return
         raise Unavailable(
@@ -269,7 +297,7 @@ class Table:
             hint="try again; the queue retries by itself",
         )
 
-    def _fold_current(self, ids: set[str], mapped: Mapped, denied: dict[str, Denied] | None) -> set[str]:
+    def _fold_current(self, ids: set[str], mapped: Mapped, denied: dict[str, Denied] | None, builds: bool) -> set[str]:
         """Fold the documents as they are now; returns the ids that changed in the meantime."""
         etags: dict[str, str | None] = {}
 
@@ -284,7 +312,7 @@ class Table:
             (self._replace_indexes if is_new else self._fold_indexes)(root.whole)
         elif is_new:
             self.follow()
-        self.tidy(bytes_max=TIDY_BYTES_MAX)
+        self.tidy(bytes_max=TIDY_BYTES_MAX, builds=builds)
         if not root.is_spread:
             self.keep_sentinel(root)
         found = zip(etags.items(), mapped(self._etag, etags), strict=True)
@@ -305,11 +333,12 @@ class Table:
             self.follow()
         return True
 
-    def _tidy_heads(self, bytes_max: int, *, is_quiet: bool = False) -> None:
+    def _tidy_heads(self, bytes_max: int, *, is_quiet: bool = False, builds: bool = True) -> None:
         try:
             self.heads.tidy(is_quiet=is_quiet, bytes_max=bytes_max)
         except Corrupt:  # only hints, so they must not block anything
-            self.rebuild_heads(list(recorded_changes(self.collection)))
+            if builds:
+                self._rebuild_lost_heads()
 
     # Building
 
@@ -335,6 +364,14 @@ class Table:
     def rebuild_heads(self, changes: Sequence[Change]) -> None:
         self.keep_sentinel(self.heads.update(lambda stored: heads_anew(self.collection, stored, changes)))
 
+    def _rebuild_lost_heads(self) -> None:
+        """With the manifest: it may lack entries, and nothing would find them once the heads have them."""
+        if self.is_kept:
+            self.rebuild()
+        else:
+            self.heads.forget()
+            self.rebuild_heads(list(recorded_changes(self.collection)))
+
     def complete(self, *, builds: bool = True, lists: bool = True) -> bool:
         """Create what is missing and do due merges; existing files are left to the folds. `lists`: look for files that
         somebody deleted. `builds` False: a table that must be built from the source is left as it is, and the result is
@@ -346,10 +383,9 @@ class Table:
         if root is not None:
             lacks = lists and self.heads.lacks_files(root)
             if lacks and builds:
-                self.heads.forget()
-                self.rebuild_heads(list(recorded_changes(self.collection)))
+                self._rebuild_lost_heads()
             is_whole = is_whole and (builds or not lacks)
-            self._tidy_heads(SWEEP_BYTES_MAX, is_quiet=True)
+            self._tidy_heads(SWEEP_BYTES_MAX, is_quiet=True, builds=builds)
         return is_whole
 
     def must_be_built(self) -> bool:
@@ -369,6 +405,7 @@ class Table:
             # outdated.
             (self._replace_indexes if root.whole.etags and root.oplog else self._fold_indexes)(root.whole)
             self._revive_indexes(root.whole)
+            self._lower_indexes(root.whole)
         elif not self.manifest.has_all_indexes(root) or any(files.is_whole() for files in self.indexes):
             self.manifest.reform()
             self.follow()
@@ -448,6 +485,13 @@ class Table:
                 if self.manifest.held_spread is not None:
                     files.stub(stub)
 
+    def _lower_indexes(self, manifest: Manifest) -> None:
+        """For a table that was built again, if a process died before it updated the indexes. Without an oplog, a table
+        counts its revisions from the start, so an old index looks newer than it is."""
+        held = [files.file.held.value for files in self.indexes]
+        if any(index is not None and index.revision > manifest.revision for index in held):
+            self._replace_indexes(manifest)
+
     def _describe(self) -> None:
         wanted = self.manifest.describe()
         self._meta.update(lambda stored: None if stored == wanted else wanted)
@@ -462,8 +506,13 @@ class Table:
             self.sentinel.update(lambda stored: None if stored == wanted else wanted)
 
     def _etag(self, entity_id: str) -> str | None:
-        info = self.collection.store.head(self.collection.documents.key(entity_id))
-        return None if info is None else info.etag
+        """As `read_rows` sees it: a document that cannot be a valid one, because of its size or because the store
+        refuses to send it, counts as absent."""
+        try:
+            info = self.collection.store.head(self.collection.documents.key(entity_id))
+        except Invalid:
+            return None
+        return None if info is None or info.size > self.collection.max_bytes else info.etag
 
     def _plain(self, key: str) -> CasFile[bytes]:
         store, ids, clock = self.collection.store, self.collection.ids, self.collection.clock

@@ -120,10 +120,13 @@ class RefusedStream(DataSourceStreamReader):
     def initialOffset(self) -> JsonObject:  # noqa: N802 - Spark's name
         raise self._error
 
-    def latestOffset(self, *_: object) -> JsonObject:  # type: ignore[override]  # noqa: N802 - of any Spark
+    def latestOffset(self, *_: object) -> JsonObject:  # noqa: N802 - of any Spark
         raise self._error
 
     def partitions(self, start: object, end: object) -> list[InputPartition]:
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         raise self._error
 
 
