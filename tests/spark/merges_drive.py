@@ -24,8 +24,11 @@ from spark_jobs.export import main as run_export
 from tests.spark.packages_drive import DELTA, ICEBERG
 from tests.spark.session import new_session
 from tests.spark.source_room import SourceRoom
+from worm.spark import export_lake
+from worm.spark.export_request import ExportRequest
 from worm.spark.export_tables import DeltaTarget, IcebergTarget, LakeTable
 from worm.store.open import open_store
+from worm.tables.changed import HeadsState
 from worm.tables.table import Table
 
 FORMATS = ("delta", "iceberg")
@@ -132,6 +135,22 @@ def overtaken_at(step: str, other: Callable[[], object]) -> Iterator[None]:
     assert not waiting, f"{step} was not reached"
 
 
+@contextlib.contextmanager
+def overtaken_after_heads(other: Callable[[], object]) -> Iterator[None]:
+    """Another run begins and ends after the first one has read the heads."""
+    waiting, read = [other], export_lake.heads_now
+
+    def late(request: ExportRequest) -> HeadsState | None:
+        heads = read(request)
+        if waiting:
+            waiting.pop()()
+        return heads
+
+    with mock.patch.object(export_lake, "heads_now", late):
+        yield
+    assert not waiting, "the heads were not read"
+
+
 # Scenarios
 
 
@@ -224,6 +243,16 @@ def a_feed_has_each_change_once(lake: Lake) -> None:
     commits = lake.commits()
     assert "0 rows to" in lake.export(*append, "--full", "--filter", "id!=b")
     assert (lake.rows("id", "seq"), lake.commits()) == (seqs, commits + 1)
+
+    def later() -> None:
+        lake.save(e={"name": "e", "count": 6})
+        lake.export(*append)
+
+    lake.save(d={"name": "d", "count": 5})
+    with overtaken_after_heads(later):
+        lake.export(*append)
+    lake.export(*append)
+    assert lake.rows("id", "seq") == [*seqs, ("d", 1), ("e", 1)]
 
 
 def a_history_is_merged_by_id_and_seq(lake: Lake) -> None:

@@ -67,22 +67,24 @@ def export_table(spark: SparkSession, request: ExportRequest) -> Exported:
 
 
 class _LakeExport:
-    """One attempt."""
+    """One attempt. The heads are read after the state in the table: they only move forward, so the state that is
+    committed is never older than the one that it continues."""
 
     def __init__(self, spark: SparkSession, request: ExportRequest, table: LakeTable) -> None:
         self._spark, self._request, self._table = spark, request, table
+        is_new = request.mode == "overwrite" or not table.exists()
+        if request.mode is None and not is_new:
+            raise already_there(request)
+        self._last = None if is_new else table.last()
         self._heads = heads_now(request)
         self._schema = export_schema(spark, request)
         self._state = ExportState.of(request, self._schema, self._heads)
 
     def run(self) -> Exported:
-        request, table = self._request, self._table
-        if request.mode == "overwrite" or not table.exists():
+        request, table, last = self._request, self._table, self._last
+        if last is None:
             is_replaced = request.mode == "overwrite"
             return self._write(self._all(), lambda rows: table.create(rows, self._state, replace=is_replaced))
-        if request.mode is None:
-            raise already_there(request)
-        last = table.last()
         self._check(last)
         table.evolve(self._schema)
         self._state = self._state.after(last.state)
