@@ -140,8 +140,8 @@ def overtaken_after_heads(other: Callable[[], object]) -> Iterator[None]:
     """Another run begins and ends after the first one has read the heads."""
     waiting, read = [other], export_lake.heads_now
 
-    def late(request: ExportRequest) -> HeadsState | None:
-        heads = read(request)
+    def late(request: ExportRequest, state_max: int) -> HeadsState | None:
+        heads = read(request, state_max)
         if waiting:
             waiting.pop()()
         return heads

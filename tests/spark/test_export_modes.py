@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from pathlib import Path
 
@@ -11,15 +12,16 @@ from pyspark.sql.types import StructType
 
 from spark_jobs.export import main
 from tests.spark.source_room import FIELDS, SourceRoom
+from worm.collections.id_ranges import IdRange
 from worm.errors import Invalid
 from worm.spark.export_columns import aligned, lacking
 from worm.spark.export_frames import quoted
 from worm.spark.export_lake import heads_now
 from worm.spark.export_request import ExportRequest
 from worm.spark.export_state import ExportState
-from worm.spark.export_tables import Raced, merge_sql, racing, unquoted
+from worm.spark.export_tables import DeltaTarget, IcebergTarget, Raced, merge_sql, racing, unquoted
 from worm.spark.export_writing import explain, laid_out, settings, sized_files
-from worm.tables.changed import HeadsState
+from worm.tables.changed import HeadsDifference, HeadsState
 
 
 @pytest.fixture(scope="module")
@@ -183,13 +185,29 @@ def test_a_state_is_never_newer_than_the_rows(room: SourceRoom, tmp_path: Path) 
         one.things.save(one.things.create({"name": "a"}, id="a"))
 
     def is_known(of: SourceRoom, **given: str) -> bool:
-        return heads_now(ExportRequest.of(of.spec, "file:///x", **given)) is not None  # type: ignore[arg-type] # texts
+        request = ExportRequest.of(of.spec, "file:///x", **given)  # type: ignore[arg-type] # texts
+        return heads_now(request, DeltaTarget.state_max) is not None
 
     assert is_known(room)
     assert is_known(room, read_from="table")
     assert is_known(built)
     assert not is_known(built, read_from="table")
     assert not is_known(room, at="2026-01-01")
+
+
+def test_the_state_of_a_feed_fits_into_its_commit(tmp_path: Path) -> None:
+    """Otherwise the next append compares all changes with the table, and adds those again that others deleted."""
+    room, most = SourceRoom(f"file://{tmp_path}/bucket"), IcebergTarget.state_max
+    rng = random.Random(1)
+    ids = [f"{rng.getrandbits(128):032x}" for _ in range(700)]
+    room.things.save_many([room.things.create({"name": "a"}, id=one) for one in ids])
+    request = ExportRequest.of(room.spec, "lake.feed", format="iceberg", changes=True, mode="append")
+    state = ExportState.of(request, SCHEMA, heads_now(request, most))
+    stored = ExportState.of_text(state.text(most))
+    assert stored == state
+    assert stored.heads is not None
+    (changed, *_) = HeadsDifference(room.spec.collection(), None, stored.heads).within(IdRange())
+    assert (changed.before, changed.seq) == (0, 1)
 
 
 LOST = [

@@ -27,7 +27,7 @@ from worm.spark.export_request import BROKEN
 from worm.spark.export_state import ExportState
 from worm.spark.export_tables import LakeTable, Last, Raced, already_there, lake_table
 from worm.spark.export_writing import counted, laid_out
-from worm.tables.changed import HeadsState, state_now
+from worm.tables.changed import EMBEDDED_MAX, HeadsState, state_now
 from worm.tables.tree import HeadsTree
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 ATTEMPTS = 5
+BESIDE_BYTES = 1024
+"""What a state of heads says besides seqs, at most."""
 KEYS = {"documents": ("id",), "history": ("id", "seq"), "changes": ("id", "seq")}
 
 
@@ -76,7 +78,7 @@ class _LakeExport:
         if request.mode is None and not is_new:
             raise already_there(request)
         self._last = None if is_new else table.last()
-        self._heads = heads_now(request)
+        self._heads = heads_now(request, table.state_max)
         self._schema = export_schema(spark, request)
         self._state = ExportState.of(request, self._schema, self._heads)
 
@@ -215,11 +217,12 @@ class _LakeExport:
             )
 
 
-def heads_now(request: ExportRequest) -> HeadsState | None:
+def heads_now(request: ExportRequest, state_max: int) -> HeadsState | None:
     """None if a later export cannot use them: rows must not be older than they are. Folds write tables before heads,
-    but a table that only builds write may be older."""
+    but a table that only builds write may be older. Those of a feed always fit into its commit (`state_max` bytes), if
+    need be by the name of a copy: without them, the next append would bring back what others deleted."""
     if request.kind == "changes":
-        return complete_heads(request)
+        return complete_heads(request, embedded_max=min(EMBEDDED_MAX, state_max - BESIDE_BYTES))
     is_old = request.read_from == "table" and not request.definition.folds_manifest
     if not request.definition.oplog or request.at is not None or is_old:
         return None
