@@ -85,6 +85,19 @@ class Lake:
             return self.spark.sql(f"DESCRIBE HISTORY {self.sql}").count()
         return self.spark.sql(f"SELECT * FROM {self.sql}.snapshots").count()
 
+    def newest(self) -> int:
+        """The name of the newest commit."""
+        if self.format == "delta":
+            return int(self.spark.sql(f"DESCRIBE HISTORY {self.sql} LIMIT 1").collect()[0]["version"])
+        return int(self.spark.sql(f"SELECT snapshot_id FROM {self.sql}.refs WHERE name = 'main'").collect()[0][0])
+
+    def restore(self, commit: int) -> None:
+        """As somebody else does it."""
+        if self.format == "delta":
+            self.spark.sql(f"RESTORE {self.sql} TO VERSION AS OF {commit}")
+        else:
+            self.spark.sql(f"CALL lake.system.rollback_to_snapshot('{self.sql[5:]}', {commit})")
+
     def compact(self) -> None:
         """As another job does it, which changes no row."""
         if self.format == "delta":
@@ -255,6 +268,30 @@ def a_feed_has_each_change_once(lake: Lake) -> None:
     assert lake.rows("id", "seq") == [*seqs, ("d", 1), ("e", 1)]
 
 
+def a_table_that_is_restored_meanwhile_lacks_nothing(lake: Lake) -> None:
+    """A run writes only what changed since the state that it found at its start. The restored table lacks more."""
+    merge, append = ("--mode", "merge"), ("--changes", "--mode", "append")
+    lake.save(a={"name": "a", "count": 1})
+    lake.export(*merge)
+    first = lake.newest()
+    lake.save(b={"name": "b", "count": 2})
+    lake.export(*merge)
+    lake.save(c={"name": "c", "count": 3})
+    with overtaken_at("merge", lambda: lake.restore(first)):
+        assert "another writer changed rows at the same time" in (said := lake.export(*merge)), said
+    assert lake.rows() == lake.expected()
+
+    lake.export("--changes", "--mode", "overwrite")
+    first = lake.newest()
+    lake.save(d={"name": "d", "count": 4})
+    lake.export(*append)
+    lake.save(e={"name": "e", "count": 5})
+    with overtaken_at("append", lambda: lake.restore(first)):
+        lake.export(*append)
+    lake.export(*append)
+    assert lake.rows("id", "seq") == [(one, 1) for one in "abcde"]
+
+
 def a_history_is_merged_by_id_and_seq(lake: Lake) -> None:
     merge = ("--history", "--mode", "merge")
     lake.save(a={"name": "a", "count": 1}, b={"name": "b", "count": 2})
@@ -389,6 +426,7 @@ SCENARIOS: dict[Callable[[Lake], None], Sequence[str]] = {
     a_merge_has_the_rows_of_the_documents: FORMATS,
     two_merges_at_once_end_right: FORMATS,
     a_feed_has_each_change_once: FORMATS,
+    a_table_that_is_restored_meanwhile_lacks_nothing: FORMATS,
     a_history_is_merged_by_id_and_seq: ["iceberg"],  # the formats see no difference to documents
     columns_follow_the_schema: FORMATS,
     tables_of_others_are_left_alone: FORMATS,

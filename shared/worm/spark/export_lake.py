@@ -154,7 +154,7 @@ class _LakeExport:
         """The rows, how they were found, and whether there must be a commit even if there are none: the files of an
         older state expire."""
         before = None if last.state is None else last.state.heads
-        is_rewound = any(word in one for one in last.foreign for word in self._table.rewinds)
+        is_rewound = self._table.is_rewound(last.foreign)
         reason = "the table was restored or replaced" if is_rewound else "the state of the last export is unknown"
         reason = "--full" if self._request.full else reason
         if before is not None and not is_rewound and not self._request.full:

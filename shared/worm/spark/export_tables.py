@@ -18,10 +18,9 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import takewhile
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -116,13 +115,20 @@ class LakeTable(ABC):
         return Last(None, newest, tuple(foreign), newest)
 
     def overtaken(self, last: Last, state: ExportState) -> list[str]:
-        """What others did to the rows between `last` and now, besides exports of the same rows as this one."""
-        since = takewhile(lambda one: one.version != last.newest, self.commits())
-        return [
-            one.operation or "another export"
-            for one in since
-            if (one.operation is not None if one.state is None else one.state.options != state.options)
-        ]
+        """What others did to the rows between `last` and now, besides exports of the same rows as this one. If its
+        newest commit is not part of the table anymore, somebody went back behind it."""
+        found = list[str]()
+        for one in self.commits():
+            if one.version == last.newest:
+                return found
+            is_foreign = one.operation is not None if one.state is None else one.state.options != state.options
+            if is_foreign:
+                found.append(one.operation or "another export")
+        return found if last.newest is None else [*found, "rollback"]
+
+    def is_rewound(self, foreign: Iterable[str]) -> bool:
+        """Whether one of these operations can bring back an earlier state of the rows."""
+        return any(word in one for one in foreign for word in self.rewinds)
 
     def merge(self, changed: DataFrame, keys: Sequence[str], state: ExportState) -> None:
         """`changed` is read more than once, so it must not change. It has the columns of the table, and `GONE`."""
@@ -278,6 +284,8 @@ class DeltaTarget(LakeTable):
     def append(self, frame: DataFrame, state: ExportState, last: Last) -> None:
         """Of two exports that begin after the same commit, Delta takes one: their transactions have the same number. It
         refuses the other, or leaves it out without a word, which its state shows."""
+        if self.is_rewound(self.overtaken(last, state)):  # it would lack what the earlier table lacks
+            raise Raced("the table was restored or replaced")
         number = (last.version or 0) + 1
         self._save(frame, state, "append", txnAppId=_APPENDS, txnVersion=str(number))
         if self.last().state != ExportState.of_text(state.text(self.state_max)):
