@@ -26,7 +26,7 @@ from tests.spark.session import new_session
 from tests.spark.source_room import SourceRoom
 from worm.spark import export_lake
 from worm.spark.export_request import ExportRequest
-from worm.spark.export_tables import DeltaTarget, IcebergTarget, LakeTable
+from worm.spark.export_tables import DeltaTarget, IcebergTarget, LakeTable, Raced
 from worm.store.open import open_store
 from worm.tables.changed import HeadsState
 from worm.tables.table import Table
@@ -292,6 +292,21 @@ def a_table_that_is_restored_meanwhile_lacks_nothing(lake: Lake) -> None:
     assert lake.rows("id", "seq") == [(one, 1) for one in "abcde"]
 
 
+def a_foreign_change_is_remembered_if_a_run_begins_again(lake: Lake) -> None:
+    """Its own commit hides the change from its second attempt."""
+    lake.save(a={"name": "a", "count": 1}, b={"name": "b", "count": 2})
+    lake.export()
+    lake.room.things.patch("b", {"count": 3})
+
+    def lost() -> None:
+        raise Raced("another writer was faster")
+
+    update = f"UPDATE {lake.sql} SET name = 'foreign'"
+    with overtaken_at("merge", lambda: lake.spark.sql(update)), overtaken_at("replace_rows", lost):
+        assert "another writer changed rows at the same time" in (said := lake.export("--mode", "merge")), said
+    assert lake.rows() == lake.expected()
+
+
 def a_history_is_merged_by_id_and_seq(lake: Lake) -> None:
     merge = ("--history", "--mode", "merge")
     lake.save(a={"name": "a", "count": 1}, b={"name": "b", "count": 2})
@@ -427,6 +442,7 @@ SCENARIOS: dict[Callable[[Lake], None], Sequence[str]] = {
     two_merges_at_once_end_right: FORMATS,
     a_feed_has_each_change_once: FORMATS,
     a_table_that_is_restored_meanwhile_lacks_nothing: FORMATS,
+    a_foreign_change_is_remembered_if_a_run_begins_again: ["delta"],
     a_history_is_merged_by_id_and_seq: ["iceberg"],  # the formats see no difference to documents
     columns_follow_the_schema: FORMATS,
     tables_of_others_are_left_alone: FORMATS,

@@ -54,14 +54,16 @@ class Exported:
 
 def export_table(spark: SparkSession, request: ExportRequest) -> Exported:
     """`Conflict` if the table exists and no mode says what to do with it, or if other writers are faster each time."""
-    table = lake_table(spark, request)
+    table, overtaken = lake_table(spark, request), None
     for _ in range(ATTEMPTS):
+        attempt = _LakeExport(spark, request, table, overtaken)
         try:
-            return _LakeExport(spark, request, table).run()
+            return attempt.run()
         except Raced as lost:
             if request.mode is None:
                 raise already_there(request) from lost
             LOG.warning("%s: begins again: %s", request.out, lost)
+            overtaken = attempt.overtaken
     raise Conflict(
         f"other writers changed {request.out} during each of {ATTEMPTS} attempts",
         hint="try again when no other job writes to it",
@@ -70,10 +72,11 @@ def export_table(spark: SparkSession, request: ExportRequest) -> Exported:
 
 class _LakeExport:
     """One attempt. The heads are read after the state in the table: they only move forward, so the state that is
-    committed is never older than the one that it continues."""
+    committed is never older than the one that it continues. `overtaken`: what others did before a commit of ours, which
+    hides it from the next attempt."""
 
-    def __init__(self, spark: SparkSession, request: ExportRequest, table: LakeTable) -> None:
-        self._spark, self._request, self._table = spark, request, table
+    def __init__(self, spark: SparkSession, request: ExportRequest, table: LakeTable, overtaken: str | None) -> None:
+        self._spark, self._request, self._table, self.overtaken = spark, request, table, overtaken
         is_new = request.mode == "overwrite" or not table.exists()
         if request.mode is None and not is_new:
             raise already_there(request)
@@ -95,7 +98,7 @@ class _LakeExport:
     # Merging
 
     def _merge(self, last: Last) -> Exported:
-        reason = self._why_full(last)
+        reason = self.overtaken or self._why_full(last)
         if reason is None:
             before = last.state.heads if last.state else None
             if before == self._after:
@@ -108,7 +111,7 @@ class _LakeExport:
                 others = self._table.overtaken(last, self._state)
                 if not others:
                     return done
-                reason = f"another writer changed rows at the same time ({', '.join(others)})"
+                reason = self.overtaken = f"another writer changed rows at the same time ({', '.join(others)})"
         rows = self._table.fitted(self._all())
         done = self._write(rows, lambda rows: self._table.replace_rows(rows, self._state))
         return Exported(done.rows, note=f"all rows were replaced: {reason}")
