@@ -118,10 +118,11 @@ class _LakeExport:
 
     def _merge_changed(self, changed: DataFrame, last: Last) -> Exported:
         counts = {row[GONE]: row["count"] for row in changed.groupBy(GONE).count().collect()}
+        keys, is_stored = KEYS[self._request.kind], False
         if counts:
-            self._table.merge(self._table.fitted(changed, GONE), KEYS[self._request.kind], self._state)
-        else:  # the files of the last state expire
-            self._table.append(self._table.fitted(changed), self._state, last)
+            is_stored = self._table.merge(self._table.fitted(changed, GONE), keys, self._state)
+        if not is_stored:  # no row changed, but the files of the last state expire
+            self._table.append(self._table.fitted(changed.where(f"NOT {GONE}")), self._state, last)
         return Exported(counts.get(False, 0), counts.get(True, 0), "only what changed since the last export")
 
     def _why_full(self, last: Last) -> str | None:

@@ -102,7 +102,8 @@ class LakeTable(ABC):
     @abstractmethod
     def append(self, frame: DataFrame, state: ExportState, last: Last) -> None: ...
     @abstractmethod
-    def _run(self, sql: str, state: ExportState) -> None: ...
+    def _run(self, sql: str, state: ExportState) -> bool:
+        """Whether there is a commit."""
 
     def last(self) -> Last:
         foreign, newest = list[str](), None
@@ -130,13 +131,14 @@ class LakeTable(ABC):
         """Whether one of these operations can bring back an earlier state of the rows."""
         return any(word in one for one in foreign for word in self.rewinds)
 
-    def merge(self, changed: DataFrame, keys: Sequence[str], state: ExportState) -> None:
-        """`changed` is read more than once, so it must not change. It has the columns of the table, and `GONE`."""
+    def merge(self, changed: DataFrame, keys: Sequence[str], state: ExportState) -> bool:
+        """`changed` is read more than once, so it must not change. It has the columns of the table, and `GONE`. Returns
+        whether there is a commit."""
         view = f"worm_export_{id(changed)}"
         changed.createOrReplaceTempView(view)
         try:
             with racing():
-                self._run(merge_sql(self.name, view, keys, self.schema().fieldNames()), state)
+                return self._run(merge_sql(self.name, view, keys, self.schema().fieldNames()), state)
         finally:
             self.spark.catalog.dropTempView(view)
 
@@ -296,12 +298,14 @@ class DeltaTarget(LakeTable):
         with racing():
             (writer.partitionBy(*by) if by else writer).options(**options).save(self._path)
 
-    def _run(self, sql: str, state: ExportState) -> None:
+    def _run(self, sql: str, state: ExportState) -> bool:
+        """Delta commits nothing if no row changes."""
         stays = {"spark.databricks.delta.merge.materializeSource": "none"}
         if any("." in name or "`" in name for name in self.partitions()):  # Delta does not quote them there
             stays["spark.databricks.delta.merge.repartitionBeforeWrite.enabled"] = "false"
         with _SETTING, settings(self.spark, {_METADATA: state.text(self.state_max), **stays}):
-            self.spark.sql(sql)
+            (done,) = self.spark.sql(sql).collect()
+        return bool(done["num_affected_rows"])
 
 
 def _absolute(spark: SparkSession, path: str) -> str:
@@ -379,7 +383,7 @@ class IcebergTarget(LakeTable):
             return writer
         return writer.option("target-file-size-bytes", str(self.request.target_mb << 20))
 
-    def _run(self, sql: str, state: ExportState) -> None:
+    def _run(self, sql: str, state: ExportState) -> bool:
         """SQL has no place for the state: Iceberg takes it from around the call."""
         from pyspark.java_gateway import ensure_callback_server_started
 
@@ -390,6 +394,7 @@ class IcebergTarget(LakeTable):
         error = java.java.lang.Class.forName("java.lang.RuntimeException")
         java.org.apache.iceberg.spark.CommitMetadata.withCommitProperties(properties, call, error)
         call.finish()
+        return True
 
 
 class _Call:
