@@ -249,6 +249,22 @@ def test_a_package_that_does_not_fit_is_not_a_traceback(room: SourceRoom, text: 
         explain(RuntimeError(f"An error occurred while calling o1.save.\n: {text}"), request)
 
 
+WRONG_TABLES = [
+    "org.apache.spark.sql.delta.DeltaIOException: [DELTA_CANNOT_CREATE_LOG_PATH] Cannot create file:/out/_delta_log",
+    "org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file …/0.json.",
+    "org.apache.spark.sql.delta.schema.DeltaInvariantViolationException: [DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] C …",
+]
+
+
+@pytest.mark.parametrize("text", WRONG_TABLES)
+def test_a_table_that_takes_no_rows_is_not_a_traceback(room: SourceRoom, text: str) -> None:
+    """The texts are those of Delta 4.0.0."""
+    request = ExportRequest.of(room.spec, "/out", format="delta", mode="merge")
+    what = text.partition("Exception: ")[2]
+    with pytest.raises(Invalid, match=re.escape(f"cannot export Thing to /out: {what}") + "$"):
+        explain(RuntimeError(f"An error occurred while calling o1.save.\n: {text}\n\tat org.apache"), request)
+
+
 def test_a_merge_finds_rows_by_their_keys_only() -> None:
     assert merge_sql("lake.t", "v", ["id"], ["id", "a b"]) == (
         "MERGE INTO lake.t AS t USING v AS s ON t.`id` = s.`id` "
