@@ -219,6 +219,7 @@ LOST = [
     "org.apache.iceberg.exceptions.ValidationException: Found conflicting files that can contain records matching true",
     "org.apache.iceberg.exceptions.CommitFailedException: Metadata location has changed",
     "org.apache.iceberg.exceptions.CommitStateUnknownException: …",
+    "java.lang.IllegalStateException: Runtime file filtering …: the table has been concurrently modified.",
 ]
 
 

@@ -46,6 +46,7 @@ _RACED = re.compile(
     r"|TABLE_OR_VIEW_ALREADY_EXISTS"
     r"|iceberg\.exceptions\.(CommitFailed|CommitStateUnknown|AlreadyExists)Exception"
     r"|iceberg\.exceptions\.ValidationException: (Found|Missing|Cannot (commit|determine))"
+    r"|the table has been concurrently modified"
 )
 
 
