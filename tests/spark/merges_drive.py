@@ -205,6 +205,13 @@ def a_merge_has_the_rows_of_the_documents(lake: Lake) -> None:
     assert lake.rows() == lake.expected()
     assert "nothing changed" in lake.export("--mode", "merge")
 
+    lake.save(f={"name": "f", "count": 7})
+    with overtaken_at("merge", lambda: things.delete("f")):  # rows do not change after they were read
+        lake.export("--mode", "merge")
+    assert lake.rows()[-1] == ("f", "f", 7)
+    lake.export("--mode", "merge")
+    assert lake.rows() == lake.expected()
+
 
 def two_merges_at_once_end_right(lake: Lake) -> None:
     """The other one begins later and ends earlier; the rows of the first one are older."""
