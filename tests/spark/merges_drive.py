@@ -24,8 +24,11 @@ from spark_jobs.export import main as run_export
 from tests.spark.packages_drive import DELTA, ICEBERG
 from tests.spark.session import new_session
 from tests.spark.source_room import SourceRoom
-from worm.spark.export_tables import DeltaTarget, IcebergTarget, LakeTable
+from worm.spark import export_lake
+from worm.spark.export_request import ExportRequest
+from worm.spark.export_tables import DeltaTarget, IcebergTarget, LakeTable, Raced
 from worm.store.open import open_store
+from worm.tables.changed import HeadsState
 from worm.tables.table import Table
 
 FORMATS = ("delta", "iceberg")
@@ -82,6 +85,19 @@ class Lake:
             return self.spark.sql(f"DESCRIBE HISTORY {self.sql}").count()
         return self.spark.sql(f"SELECT * FROM {self.sql}.snapshots").count()
 
+    def newest(self) -> int:
+        """The name of the newest commit."""
+        if self.format == "delta":
+            return int(self.spark.sql(f"DESCRIBE HISTORY {self.sql} LIMIT 1").collect()[0]["version"])
+        return int(self.spark.sql(f"SELECT snapshot_id FROM {self.sql}.refs WHERE name = 'main'").collect()[0][0])
+
+    def restore(self, commit: int) -> None:
+        """As somebody else does it."""
+        if self.format == "delta":
+            self.spark.sql(f"RESTORE {self.sql} TO VERSION AS OF {commit}")
+        else:
+            self.spark.sql(f"CALL lake.system.rollback_to_snapshot('{self.sql[5:]}', {commit})")
+
     def compact(self) -> None:
         """As another job does it, which changes no row."""
         if self.format == "delta":
@@ -122,14 +138,30 @@ def overtaken_at(step: str, other: Callable[[], object]) -> Iterator[None]:
         for kind in (DeltaTarget, IcebergTarget):
             whole = getattr(kind, step)
 
-            def late(self: LakeTable, *given: object, whole: Callable[..., None] = whole, **named: object) -> None:
+            def late(self: LakeTable, *given: object, whole: Callable[..., bool] = whole, **named: object) -> bool:
                 if waiting:
                     waiting.pop()()
-                whole(self, *given, **named)
+                return whole(self, *given, **named)
 
             stack.enter_context(mock.patch.object(kind, step, late))
         yield
     assert not waiting, f"{step} was not reached"
+
+
+@contextlib.contextmanager
+def overtaken_after_heads(other: Callable[[], object]) -> Iterator[None]:
+    """Another run begins and ends after the first one has read the heads."""
+    waiting, read = [other], export_lake.heads_now
+
+    def late(request: ExportRequest, state_max: int) -> HeadsState | None:
+        heads = read(request, state_max)
+        if waiting:
+            waiting.pop()()
+        return heads
+
+    with mock.patch.object(export_lake, "heads_now", late):
+        yield
+    assert not waiting, "the heads were not read"
 
 
 # Scenarios
@@ -172,6 +204,13 @@ def a_merge_has_the_rows_of_the_documents(lake: Lake) -> None:
         assert "another writer changed rows at the same time" in (said := lake.export("--mode", "merge")), said
     assert lake.rows() == lake.expected()
     assert "nothing changed" in lake.export("--mode", "merge")
+
+    lake.save(f={"name": "f", "count": 7})
+    with overtaken_at("merge", lambda: things.delete("f")):  # rows do not change after they were read
+        lake.export("--mode", "merge")
+    assert lake.rows()[-1] == ("f", "f", 7)
+    lake.export("--mode", "merge")
+    assert lake.rows() == lake.expected()
 
 
 def two_merges_at_once_end_right(lake: Lake) -> None:
@@ -224,6 +263,55 @@ def a_feed_has_each_change_once(lake: Lake) -> None:
     commits = lake.commits()
     assert "0 rows to" in lake.export(*append, "--full", "--filter", "id!=b")
     assert (lake.rows("id", "seq"), lake.commits()) == (seqs, commits + 1)
+
+    def later() -> None:
+        lake.save(e={"name": "e", "count": 6})
+        lake.export(*append)
+
+    lake.save(d={"name": "d", "count": 5})
+    with overtaken_after_heads(later):
+        lake.export(*append)
+    lake.export(*append)
+    assert lake.rows("id", "seq") == [*seqs, ("d", 1), ("e", 1)]
+
+
+def a_table_that_is_restored_meanwhile_lacks_nothing(lake: Lake) -> None:
+    """A run writes only what changed since the state that it found at its start. The restored table lacks more."""
+    merge, append = ("--mode", "merge"), ("--changes", "--mode", "append")
+    lake.save(a={"name": "a", "count": 1})
+    lake.export(*merge)
+    first = lake.newest()
+    lake.save(b={"name": "b", "count": 2})
+    lake.export(*merge)
+    lake.save(c={"name": "c", "count": 3})
+    with overtaken_at("merge", lambda: lake.restore(first)):
+        assert "another writer changed rows at the same time" in (said := lake.export(*merge)), said
+    assert lake.rows() == lake.expected()
+
+    lake.export("--changes", "--mode", "overwrite")
+    first = lake.newest()
+    lake.save(d={"name": "d", "count": 4})
+    lake.export(*append)
+    lake.save(e={"name": "e", "count": 5})
+    with overtaken_at("append", lambda: lake.restore(first)):
+        lake.export(*append)
+    lake.export(*append)
+    assert lake.rows("id", "seq") == [(one, 1) for one in "abcde"]
+
+
+def a_foreign_change_is_remembered_if_a_run_begins_again(lake: Lake) -> None:
+    """Its own commit hides the change from its second attempt."""
+    lake.save(a={"name": "a", "count": 1}, b={"name": "b", "count": 2})
+    lake.export()
+    lake.room.things.patch("b", {"count": 3})
+
+    def lost() -> None:
+        raise Raced("another writer was faster")
+
+    update = f"UPDATE {lake.sql} SET name = 'foreign'"
+    with overtaken_at("merge", lambda: lake.spark.sql(update)), overtaken_at("replace_rows", lost):
+        assert "another writer changed rows at the same time" in (said := lake.export("--mode", "merge")), said
+    assert lake.rows() == lake.expected()
 
 
 def a_history_is_merged_by_id_and_seq(lake: Lake) -> None:
@@ -318,6 +406,11 @@ def a_state_moves_on_without_rows(lake: Lake) -> None:
     lake.save(b={"name": "b", "count": 1})
     assert "0 rows" in (said := lake.export(*merge)), said
     assert "nothing changed since" in (said := lake.export(*merge)), said
+    documents = ("--mode", "merge", "--filter", "count>1")
+    lake.export("--mode", "overwrite", "--filter", "count>1")
+    lake.room.things.patch("b", {"count": 0})
+    assert "at most 1 rows removed" in (said := lake.export(*documents)), said
+    assert "nothing changed since" in (said := lake.export(*documents)), said
     lake.export("--mode", "overwrite", "--changes", "--filter", "count>1")
     lake.save(c={"name": "c", "count": 1})
     assert "0 rows" in (said := lake.export(*append, "--filter", "count>1")), said
@@ -360,6 +453,8 @@ SCENARIOS: dict[Callable[[Lake], None], Sequence[str]] = {
     a_merge_has_the_rows_of_the_documents: FORMATS,
     two_merges_at_once_end_right: FORMATS,
     a_feed_has_each_change_once: FORMATS,
+    a_table_that_is_restored_meanwhile_lacks_nothing: FORMATS,
+    a_foreign_change_is_remembered_if_a_run_begins_again: ["delta"],
     a_history_is_merged_by_id_and_seq: ["iceberg"],  # the formats see no difference to documents
     columns_follow_the_schema: FORMATS,
     tables_of_others_are_left_alone: FORMATS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from pathlib import Path
 
@@ -11,15 +12,16 @@ from pyspark.sql.types import StructType
 
 from spark_jobs.export import main
 from tests.spark.source_room import FIELDS, SourceRoom
+from worm.collections.id_ranges import IdRange
 from worm.errors import Invalid
 from worm.spark.export_columns import aligned, lacking
 from worm.spark.export_frames import quoted
 from worm.spark.export_lake import heads_now
 from worm.spark.export_request import ExportRequest
 from worm.spark.export_state import ExportState
-from worm.spark.export_tables import Raced, merge_sql, racing, unquoted
+from worm.spark.export_tables import DeltaTarget, IcebergTarget, Raced, merge_sql, racing, unquoted
 from worm.spark.export_writing import explain, laid_out, settings, sized_files
-from worm.tables.changed import HeadsState
+from worm.tables.changed import HeadsDifference, HeadsState
 
 
 @pytest.fixture(scope="module")
@@ -183,13 +185,29 @@ def test_a_state_is_never_newer_than_the_rows(room: SourceRoom, tmp_path: Path) 
         one.things.save(one.things.create({"name": "a"}, id="a"))
 
     def is_known(of: SourceRoom, **given: str) -> bool:
-        return heads_now(ExportRequest.of(of.spec, "file:///x", **given)) is not None  # type: ignore[arg-type] # texts
+        request = ExportRequest.of(of.spec, "file:///x", **given)  # type: ignore[arg-type] # texts
+        return heads_now(request, DeltaTarget.state_max) is not None
 
     assert is_known(room)
     assert is_known(room, read_from="table")
     assert is_known(built)
     assert not is_known(built, read_from="table")
     assert not is_known(room, at="2026-01-01")
+
+
+def test_the_state_of_a_feed_fits_into_its_commit(tmp_path: Path) -> None:
+    """Otherwise the next append compares all changes with the table, and adds those again that others deleted."""
+    room, most = SourceRoom(f"file://{tmp_path}/bucket"), IcebergTarget.state_max
+    rng = random.Random(1)
+    ids = [f"{rng.getrandbits(128):032x}" for _ in range(700)]
+    room.things.save_many([room.things.create({"name": "a"}, id=one) for one in ids])
+    request = ExportRequest.of(room.spec, "lake.feed", format="iceberg", changes=True, mode="append")
+    state = ExportState.of(request, SCHEMA, heads_now(request, most))
+    stored = ExportState.of_text(state.text(most))
+    assert stored == state
+    assert stored.heads is not None
+    (changed, *_) = HeadsDifference(room.spec.collection(), None, stored.heads).within(IdRange())
+    assert (changed.before, changed.seq) == (0, 1)
 
 
 LOST = [
@@ -201,6 +219,7 @@ LOST = [
     "org.apache.iceberg.exceptions.ValidationException: Found conflicting files that can contain records matching true",
     "org.apache.iceberg.exceptions.CommitFailedException: Metadata location has changed",
     "org.apache.iceberg.exceptions.CommitStateUnknownException: …",
+    "java.lang.IllegalStateException: Runtime file filtering …: the table has been concurrently modified.",
 ]
 
 
@@ -229,6 +248,22 @@ def test_a_package_that_does_not_fit_is_not_a_traceback(room: SourceRoom, text: 
     request = ExportRequest.of(room.spec, "/out", format="delta", mode="merge")
     with pytest.raises(Invalid, match=problem):
         explain(RuntimeError(f"An error occurred while calling o1.save.\n: {text}"), request)
+
+
+WRONG_TABLES = [
+    "org.apache.spark.sql.delta.DeltaIOException: [DELTA_CANNOT_CREATE_LOG_PATH] Cannot create file:/out/_delta_log",
+    "org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file …/0.json.",
+    "org.apache.spark.sql.delta.schema.DeltaInvariantViolationException: [DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] C …",
+]
+
+
+@pytest.mark.parametrize("text", WRONG_TABLES)
+def test_a_table_that_takes_no_rows_is_not_a_traceback(room: SourceRoom, text: str) -> None:
+    """The texts are those of Delta 4.0.0."""
+    request = ExportRequest.of(room.spec, "/out", format="delta", mode="merge")
+    what = text.partition("Exception: ")[2]
+    with pytest.raises(Invalid, match=re.escape(f"cannot export Thing to /out: {what}") + "$"):
+        explain(RuntimeError(f"An error occurred while calling o1.save.\n: {text}\n\tat org.apache"), request)
 
 
 def test_a_merge_finds_rows_by_their_keys_only() -> None:

@@ -26,7 +26,7 @@ from worm.spark.source.changes import complete_state
 from worm.spark.source.options import ReadOptions
 from worm.spark.source.rows import Reading
 from worm.spark.source.schema import AFTER, BEFORE, DOCUMENT, documents_schema, schema_of
-from worm.tables.changed import NOTHING, HeadsDifference, HeadsState
+from worm.tables.changed import EMBEDDED_MAX, NOTHING, HeadsDifference, HeadsState
 from worm.tables.tree import HeadsTree, ManifestTree
 
 if TYPE_CHECKING:
@@ -54,9 +54,9 @@ def export_schema(spark: SparkSession, request: ExportRequest) -> StructType:
     return shaped(request, spark.createDataFrame([], read_schema_of(request))).schema
 
 
-def complete_heads(request: ExportRequest) -> HeadsState:
+def complete_heads(request: ExportRequest, *, embedded_max: int = EMBEDDED_MAX) -> HeadsState:
     """The state of the heads now, which changes are counted from. `Corrupt` if it is unknown."""
-    return complete_state(request.spec.collection()) or NOTHING
+    return complete_state(request.spec.collection(), embedded_max=embedded_max) or NOTHING
 
 
 def changed_frame(

@@ -27,7 +27,7 @@ from worm.spark.export_request import BROKEN
 from worm.spark.export_state import ExportState
 from worm.spark.export_tables import LakeTable, Last, Raced, already_there, lake_table
 from worm.spark.export_writing import counted, laid_out
-from worm.tables.changed import HeadsState, state_now
+from worm.tables.changed import EMBEDDED_MAX, HeadsState, state_now
 from worm.tables.tree import HeadsTree
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 ATTEMPTS = 5
+BESIDE_BYTES = 1024
+"""What a state of heads says besides seqs, at most."""
 KEYS = {"documents": ("id",), "history": ("id", "seq"), "changes": ("id", "seq")}
 
 
@@ -52,14 +54,16 @@ class Exported:
 
 def export_table(spark: SparkSession, request: ExportRequest) -> Exported:
     """`Conflict` if the table exists and no mode says what to do with it, or if other writers are faster each time."""
-    table = lake_table(spark, request)
+    table, overtaken = lake_table(spark, request), None
     for _ in range(ATTEMPTS):
+        attempt = _LakeExport(spark, request, table, overtaken)
         try:
-            return _LakeExport(spark, request, table).run()
+            return attempt.run()
         except Raced as lost:
             if request.mode is None:
                 raise already_there(request) from lost
             LOG.warning("%s: begins again: %s", request.out, lost)
+            overtaken = attempt.overtaken
     raise Conflict(
         f"other writers changed {request.out} during each of {ATTEMPTS} attempts",
         hint="try again when no other job writes to it",
@@ -67,22 +71,25 @@ def export_table(spark: SparkSession, request: ExportRequest) -> Exported:
 
 
 class _LakeExport:
-    """One attempt."""
+    """One attempt. The heads are read after the state in the table: they only move forward, so the state that is
+    committed is never older than the one that it continues. `overtaken`: what others did before a commit of ours, which
+    hides it from the next attempt."""
 
-    def __init__(self, spark: SparkSession, request: ExportRequest, table: LakeTable) -> None:
-        self._spark, self._request, self._table = spark, request, table
-        self._heads = heads_now(request)
+    def __init__(self, spark: SparkSession, request: ExportRequest, table: LakeTable, overtaken: str | None) -> None:
+        self._spark, self._request, self._table, self.overtaken = spark, request, table, overtaken
+        is_new = request.mode == "overwrite" or not table.exists()
+        if request.mode is None and not is_new:
+            raise already_there(request)
+        self._last = None if is_new else table.last()
+        self._heads = heads_now(request, table.state_max)
         self._schema = export_schema(spark, request)
         self._state = ExportState.of(request, self._schema, self._heads)
 
     def run(self) -> Exported:
-        request, table = self._request, self._table
-        if request.mode == "overwrite" or not table.exists():
+        request, table, last = self._request, self._table, self._last
+        if last is None:
             is_replaced = request.mode == "overwrite"
             return self._write(self._all(), lambda rows: table.create(rows, self._state, replace=is_replaced))
-        if request.mode is None:
-            raise already_there(request)
-        last = table.last()
         self._check(last)
         table.evolve(self._schema)
         self._state = self._state.after(last.state)
@@ -91,7 +98,7 @@ class _LakeExport:
     # Merging
 
     def _merge(self, last: Last) -> Exported:
-        reason = self._why_full(last)
+        reason = self.overtaken or self._why_full(last)
         if reason is None:
             before = last.state.heads if last.state else None
             if before == self._after:
@@ -104,17 +111,18 @@ class _LakeExport:
                 others = self._table.overtaken(last, self._state)
                 if not others:
                     return done
-                reason = f"another writer changed rows at the same time ({', '.join(others)})"
+                reason = self.overtaken = f"another writer changed rows at the same time ({', '.join(others)})"
         rows = self._table.fitted(self._all())
         done = self._write(rows, lambda rows: self._table.replace_rows(rows, self._state))
         return Exported(done.rows, note=f"all rows were replaced: {reason}")
 
     def _merge_changed(self, changed: DataFrame, last: Last) -> Exported:
         counts = {row[GONE]: row["count"] for row in changed.groupBy(GONE).count().collect()}
+        keys, is_stored = KEYS[self._request.kind], False
         if counts:
-            self._table.merge(self._table.fitted(changed, GONE), KEYS[self._request.kind], self._state)
-        else:  # the files of the last state expire
-            self._table.append(self._table.fitted(changed), self._state, last)
+            is_stored = self._table.merge(self._table.fitted(changed, GONE), keys, self._state)
+        if not is_stored:  # no row changed, but the files of the last state expire
+            self._table.append(self._table.fitted(changed.where(f"NOT {GONE}")), self._state, last)
         return Exported(counts.get(False, 0), counts.get(True, 0), "only what changed since the last export")
 
     def _why_full(self, last: Last) -> str | None:
@@ -150,7 +158,7 @@ class _LakeExport:
         """The rows, how they were found, and whether there must be a commit even if there are none: the files of an
         older state expire."""
         before = None if last.state is None else last.state.heads
-        is_rewound = any(word in one for one in last.foreign for word in self._table.rewinds)
+        is_rewound = self._table.is_rewound(last.foreign)
         reason = "the table was restored or replaced" if is_rewound else "the state of the last export is unknown"
         reason = "--full" if self._request.full else reason
         if before is not None and not is_rewound and not self._request.full:
@@ -213,11 +221,12 @@ class _LakeExport:
             )
 
 
-def heads_now(request: ExportRequest) -> HeadsState | None:
+def heads_now(request: ExportRequest, state_max: int) -> HeadsState | None:
     """None if a later export cannot use them: rows must not be older than they are. Folds write tables before heads,
-    but a table that only builds write may be older."""
+    but a table that only builds write may be older. Those of a feed always fit into its commit (`state_max` bytes), if
+    need be by the name of a copy: without them, the next append would bring back what others deleted."""
     if request.kind == "changes":
-        return complete_heads(request)
+        return complete_heads(request, embedded_max=min(EMBEDDED_MAX, state_max - BESIDE_BYTES))
     is_old = request.read_from == "table" and not request.definition.folds_manifest
     if not request.definition.oplog or request.at is not None or is_old:
         return None

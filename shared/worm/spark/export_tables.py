@@ -18,10 +18,9 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import takewhile
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -47,6 +46,7 @@ _RACED = re.compile(
     r"|TABLE_OR_VIEW_ALREADY_EXISTS"
     r"|iceberg\.exceptions\.(CommitFailed|CommitStateUnknown|AlreadyExists)Exception"
     r"|iceberg\.exceptions\.ValidationException: (Found|Missing|Cannot (commit|determine))"
+    r"|the table has been concurrently modified"
 )
 
 
@@ -103,7 +103,8 @@ class LakeTable(ABC):
     @abstractmethod
     def append(self, frame: DataFrame, state: ExportState, last: Last) -> None: ...
     @abstractmethod
-    def _run(self, sql: str, state: ExportState) -> None: ...
+    def _run(self, sql: str, state: ExportState) -> bool:
+        """Whether there is a commit."""
 
     def last(self) -> Last:
         foreign, newest = list[str](), None
@@ -116,21 +117,29 @@ class LakeTable(ABC):
         return Last(None, newest, tuple(foreign), newest)
 
     def overtaken(self, last: Last, state: ExportState) -> list[str]:
-        """What others did to the rows between `last` and now, besides exports of the same rows as this one."""
-        since = takewhile(lambda one: one.version != last.newest, self.commits())
-        return [
-            one.operation or "another export"
-            for one in since
-            if (one.operation is not None if one.state is None else one.state.options != state.options)
-        ]
+        """What others did to the rows between `last` and now, besides exports of the same rows as this one. If its
+        newest commit is not part of the table anymore, somebody went back behind it."""
+        found = list[str]()
+        for one in self.commits():
+            if one.version == last.newest:
+                return found
+            is_foreign = one.operation is not None if one.state is None else one.state.options != state.options
+            if is_foreign:
+                found.append(one.operation or "another export")
+        return found if last.newest is None else [*found, "rollback"]
 
-    def merge(self, changed: DataFrame, keys: Sequence[str], state: ExportState) -> None:
-        """`changed` is read more than once, so it must not change. It has the columns of the table, and `GONE`."""
+    def is_rewound(self, foreign: Iterable[str]) -> bool:
+        """Whether one of these operations can bring back an earlier state of the rows."""
+        return any(word in one for one in foreign for word in self.rewinds)
+
+    def merge(self, changed: DataFrame, keys: Sequence[str], state: ExportState) -> bool:
+        """`changed` is read more than once, so it must not change. It has the columns of the table, and `GONE`. Returns
+        whether there is a commit."""
         view = f"worm_export_{id(changed)}"
         changed.createOrReplaceTempView(view)
         try:
             with racing():
-                self._run(merge_sql(self.name, view, keys, self.schema().fieldNames()), state)
+                return self._run(merge_sql(self.name, view, keys, self.schema().fieldNames()), state)
         finally:
             self.spark.catalog.dropTempView(view)
 
@@ -278,6 +287,8 @@ class DeltaTarget(LakeTable):
     def append(self, frame: DataFrame, state: ExportState, last: Last) -> None:
         """Of two exports that begin after the same commit, Delta takes one: their transactions have the same number. It
         refuses the other, or leaves it out without a word, which its state shows."""
+        if self.is_rewound(self.overtaken(last, state)):  # it would lack what the earlier table lacks
+            raise Raced("the table was restored or replaced")
         number = (last.version or 0) + 1
         self._save(frame, state, "append", txnAppId=_APPENDS, txnVersion=str(number))
         if self.last().state != ExportState.of_text(state.text(self.state_max)):
@@ -288,12 +299,14 @@ class DeltaTarget(LakeTable):
         with racing():
             (writer.partitionBy(*by) if by else writer).options(**options).save(self._path)
 
-    def _run(self, sql: str, state: ExportState) -> None:
+    def _run(self, sql: str, state: ExportState) -> bool:
+        """Delta commits nothing if no row changes."""
         stays = {"spark.databricks.delta.merge.materializeSource": "none"}
         if any("." in name or "`" in name for name in self.partitions()):  # Delta does not quote them there
             stays["spark.databricks.delta.merge.repartitionBeforeWrite.enabled"] = "false"
         with _SETTING, settings(self.spark, {_METADATA: state.text(self.state_max), **stays}):
-            self.spark.sql(sql)
+            (done,) = self.spark.sql(sql).collect()
+        return bool(done["num_affected_rows"])
 
 
 def _absolute(spark: SparkSession, path: str) -> str:
@@ -371,7 +384,7 @@ class IcebergTarget(LakeTable):
             return writer
         return writer.option("target-file-size-bytes", str(self.request.target_mb << 20))
 
-    def _run(self, sql: str, state: ExportState) -> None:
+    def _run(self, sql: str, state: ExportState) -> bool:
         """SQL has no place for the state: Iceberg takes it from around the call."""
         from pyspark.java_gateway import ensure_callback_server_started
 
@@ -382,6 +395,7 @@ class IcebergTarget(LakeTable):
         error = java.java.lang.Class.forName("java.lang.RuntimeException")
         java.org.apache.iceberg.spark.CommitMetadata.withCommitProperties(properties, call, error)
         call.finish()
+        return True
 
 
 class _Call:

@@ -40,6 +40,8 @@ _OTHER_SPARK = re.compile(
     r"java\.lang\.(ClassNotFoundException|NoClassDefFoundError|NoSuchMethodError|AbstractMethodError): "
     r".*(org.apache.spark|io.delta|org.apache.iceberg)|DeltaTable does not exist in the JVM"
 )
+_WRONG_TABLE = re.compile(r"\[(?:DELTA_|FAILED_READ_FILE)[A-Z_.]*\] .*")
+"""What Spark and Delta say of a table that cannot be read or written as it is. Only targets are files for Spark."""
 _NO_FILE_SYSTEM = ("UnsupportedFileSystemException", "No FileSystem for scheme", "S3AFileSystem not found")
 DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -80,6 +82,9 @@ def explain(error: Exception, request: ExportRequest) -> None:
     found = failure_in(str(error))
     if found is not None:
         raise found from error
+    wrong = _WRONG_TABLE.search(str(error))
+    if wrong is not None:
+        raise Invalid(f"Spark cannot export {request.model} to {request.out}: {wrong[0].strip()}") from error
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     of_iceberg = [line for line in lines if "iceberg.exceptions.ValidationException: " in line]
     if isinstance(error, AnalysisException | IllegalArgumentException) or of_iceberg:
