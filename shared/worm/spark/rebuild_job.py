@@ -247,7 +247,7 @@ class _Rebuild:
 
     def _report(self, files: Sequence[StagedFile], entities: int, live: int) -> RebuildReport:
         root = self._table.manifest.file.held.value
-        partitions = 0 if root is None else len(self._table.manifest.partitions(root))
+        partitions = 0 if root is None or not root.is_spread else len(self._table.manifest.partitions(root))
         damaged = tuple(islice((one for file in files for one in file.damaged), DAMAGED_SHOWN_MAX))
         damages = sum(file.damages for file in files)
         return RebuildReport(self._spec.model, entities, live, partitions, 0, 0, damaged, damages)
