@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +16,8 @@ from worm.errors import Invalid
 from worm.model import Model, Worm
 from worm.schema import IndexDef, load_schema
 from worm.tables import index as indexes
-from worm.tables.index import CUT_KEY, Index, new_index
+from worm.tables.index import CUT_KEY, Index, new_index, new_part
+from worm.tables.layout import Edit
 from worm.tables.manifest import Manifest
 
 STATUSES = ("active", "active", "active", "lead", "lead", "lead", "rare", None)
@@ -129,18 +132,21 @@ def test_merges_give_the_bytes_of_a_rebuild() -> None:
 
 
 @pytest.mark.usefixtures("few")
-def test_a_wrong_count_is_a_difference() -> None:
+@pytest.mark.parametrize("field", ["common", "entries"])
+def test_a_wrong_count_or_a_list_instead_of_a_count_is_a_difference(field: str) -> None:
     path = customers()
-    ours = root_of(path)
-    files = path.table.indexes[0]
-    for piece in ours.indexes["status"].parts:
-        (part,) = files.read_parts([piece])
-        if "active" in part.common:
-            break
-    key = files.pieces.key(piece.file)
-    path.store.put(key, path.store.get(key).body.replace(b'"active":12', b'"active":13'))  # type: ignore[union-attr]
-    kinds = {one.kind for one in path.verify().differences}
-    assert kinds == {"index-damaged"}, "the name of a file is its content"
+    tree, files = path.table.manifest, path.table.indexes[0]
+    root, right = root_of(path), index_of(path)
+    wrong = (
+        replace(right, common={**right.common, "active": 13})
+        if field == "common"
+        else replace(right, common={"lead": 12}, entries={**right.entries, "active": ["c000"]})
+    )
+    piece = files.pieces.put(new_part(0, "", wrong))
+    indexes = {**root.indexes, "status": replace(root.indexes["status"], parts=(piece,))}
+    tree.publish(lambda _: Edit(replace(root, indexes=indexes), "source"))
+    (found,) = path.verify().differences
+    assert (found.kind, found.detail) == ("index-differs", "1 value differs: active")
 
 
 @pytest.mark.usefixtures("few")

@@ -66,7 +66,7 @@ class Shown:
         self._forget()
 
     def _forget(self) -> None:
-        """Only the newest entry counts, and the one before it, which proves that it continues a history."""
+        """Keep only the newest entry and its predecessor, which proves that no entry is missing before it."""
         single = self.seqs.single
         while len(single) > NEWEST:
             single.remove(min(single))

@@ -171,7 +171,8 @@ class _Rebuild:
         compared = changes.compare()
         if compared.is_unsound:
             return self.run()
-        lost, lacks_files, claims = self._may_lack_claims(), self._lacks_files(), ClaimCounts(0, 0)
+        lacks_files, claims = self._lacks_files(), ClaimCounts(0, 0)
+        lost = self._may_lack_claims(lacks_files=lacks_files)
         if compared.changed and not lacks_files and not lost and changes.can_fold(compared):
             changes.fold(compared)
         elif compared.changed or lacks_files or lost:
@@ -208,13 +209,13 @@ class _Rebuild:
         has_indexes = manifest.has_all_indexes(root) and not any(files.is_whole() for files in self._table.indexes)
         return not has_indexes or manifest.lacks_files(root)
 
-    def _may_lack_claims(self) -> bool:
+    def _may_lack_claims(self, *, lacks_files: bool) -> bool:
         """Whether files of a unique index are gone, maybe because somebody deleted its folder, in which the claims are.
         Nothing else would show that they are gone, too."""
         root, unique = self._manifest_start, [one for one in self._table.indexes if one.definition.unique]
         if any(one.file.read() is None for one in unique):
             return True
-        if root is None or not root.is_spread:
+        if root is None or not root.is_spread or not lacks_files:
             return False
         return any(not root.index_files(one.definition.field) <= one.pieces.listed(f"{PART}-") for one in unique)
 

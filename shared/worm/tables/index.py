@@ -223,8 +223,17 @@ class IndexEntries:
             entries.update(several)
             conflicts.update({key: [] for key in self._common if key not in (NULL_KEY, CUT_KEY)})
         kind, unique = self.definition.type, self.definition.unique
-        found = Index(model, self.definition.field, kind, unique, last_updated, revision, entries, conflicts)
-        return dataclasses.replace(found, common=self._common)
+        return Index(
+            model,
+            self.definition.field,
+            kind,
+            unique,
+            last_updated,
+            revision,
+            entries,
+            conflicts,
+            common=self._common,
+        )
 
 
 # Files
