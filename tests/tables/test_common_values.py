@@ -132,21 +132,21 @@ def test_merges_give_the_bytes_of_a_rebuild() -> None:
 
 
 @pytest.mark.usefixtures("few")
-@pytest.mark.parametrize("field", ["common", "entries"])
-def test_a_wrong_count_or_a_list_instead_of_a_count_is_a_difference(field: str) -> None:
+@pytest.mark.parametrize("value", ["active", "rare"], ids=["count", "ids"])
+def test_a_wrong_count_and_wrong_ids_are_differences(value: str) -> None:
     path = customers()
     tree, files = path.table.manifest, path.table.indexes[0]
     root, right = root_of(path), index_of(path)
     wrong = (
-        replace(right, common={**right.common, "active": 13})
-        if field == "common"
-        else replace(right, common={"lead": 12}, entries={**right.entries, "active": ["c000"]})
+        replace(right, common={**right.common, value: 13})
+        if value in right.common
+        else replace(right, entries={**right.entries, value: ["c006"]})
     )
     piece = files.pieces.put(new_part(0, "", wrong))
     indexes = {**root.indexes, "status": replace(root.indexes["status"], parts=(piece,))}
     tree.publish(lambda _: Edit(replace(root, indexes=indexes), "source"))
     (found,) = path.verify().differences
-    assert (found.kind, found.detail) == ("index-differs", "1 value differs: active")
+    assert (found.kind, found.detail) == ("index-differs", f"1 value differs: {value}")
 
 
 @pytest.mark.usefixtures("few")
