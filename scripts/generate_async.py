@@ -1,4 +1,4 @@
-"""Write shared/worm/aio.py: every verb of `Model`, `DocumentTransaction` and `Worm` as a coroutine.
+"""Write shared/worm/sdk/aio.py: every verb of `Model`, `DocumentTransaction` and `Worm` as a coroutine.
 
 The asynchronous verbs have exactly the arguments, types and docstrings of the others, so they are generated from their
 source. A test compares them; run `python scripts/generate_async.py` after you change a verb.
@@ -122,7 +122,7 @@ def aconnect({arguments}) -> _Connecting:
 
 
 def generate() -> str:
-    """The text of shared/worm/aio.py, before it is formatted."""
+    """The text of shared/worm/sdk/aio.py, before it is formatted."""
     model = [node for name in VERBS for node in _public(WORM / "sdk" / f"{name}.py", name.capitalize())]
     session = [*_public(WORM / "model.py", "Worm"), *_public(WORM / "sdk" / "upkeep.py", "Upkeep")]
     transaction = _public(WORM / "sdk" / "transacting.py", "DocumentTransaction")
@@ -177,7 +177,7 @@ TRANSACTION_START = '''
 '''
 
 WORM_START = '''
-    """A session; see `worm.model.Worm`. `sync` is the blocking session that does the work."""
+    """A session; see `worm.sdk.database.Worm`. `sync` is the blocking session that does the work."""
 
     def __init__(self, worm: Worm, pool: _Pool) -> None:
         self._worm = self.sync = worm
@@ -296,8 +296,8 @@ def _imports(body: str) -> str:
     wanted, lines = _used(body), set[str]()
     sources = [*(WORM / "sdk" / f"{name}.py" for name in (*VERBS, "transacting", "upkeep")), WORM / "model.py"]
     skipped = {"typing", "collections.abc", "__future__", "types", "functools", "contextlib", "copy"}
-    local = {"DocumentTransaction": "worm.sdk.transacting", "Model": "worm.model", "Worm": "worm.model"}
-    local |= {"connect": "worm.model"}
+    local = {"DocumentTransaction": "worm.sdk.transacting", "Model": "worm.sdk.database", "Worm": "worm.sdk.database"}
+    local |= {"connect": "worm.sdk.database"}
     found: dict[str, str] = dict(local)
     for path in sources:
         module = ".".join(path.relative_to(WORM.parent).with_suffix("").parts)

@@ -190,7 +190,7 @@ def metrics() -> list[str]:
 
 def _metrics_of_functions() -> dict[str, set[str]]:
     """By the functions that report them. Those of `lambdas.py` are in every function, or in all that take batches."""
-    common, _, batches = (ROOT / "shared/worm/workers/lambdas.py").read_text().partition("def run_batch")
+    common, _, batches = (ROOT / "shared/worm/upkeep/workers/lambdas.py").read_text().partition("def run_batch")
     handlers = {path.parent.name: path.read_text() for path in sorted(ROOT.glob("functions/*/handler.py"))}
     batched = [f"`{name}`" for name, text in handlers.items() if ".run_batch(" in text]
     found = {"all": set(_REPORTED.findall(common)), ", ".join(batched): set(_REPORTED.findall(batches))}

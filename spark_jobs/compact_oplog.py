@@ -20,15 +20,23 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from worm.clock import SystemClock, moment_of
-from worm.codec.strict_json import dumps
-from worm.collections.id_ranges import IdRange
-from worm.collections.walks import IdWalk
+from worm.collections import IdRange, IdWalk
 from worm.errors import Invalid, WormError
-from worm.schema.definition import duration_seconds
-from worm.spark.cluster import JobSpec, failures_of_tasks, job_parser, say, spark_session, specs_of
-from worm.spark.oplog_archives import Compactor, CompactReport, oplogs
-from worm.spark.rebuild_tasks import Walked, run_rounds
-from worm.spark.shares import planned_ranges
+from worm.formats import dumps, duration_seconds
+from worm.spark import (
+    Compactor,
+    CompactReport,
+    JobSpec,
+    Walked,
+    failures_of_tasks,
+    job_parser,
+    oplogs,
+    planned_ranges,
+    run_rounds,
+    say,
+    spark_session,
+    specs_of,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

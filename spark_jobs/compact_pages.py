@@ -16,14 +16,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from worm.clock import Ids
-from worm.codec.strict_json import JsonObject, dumps
 from worm.errors import Corrupt, Fenced, WormError
-from worm.pages.apply import databases
-from worm.pages.compact import Compacted, Compactor, Task, do_task
-from worm.pages.layers import Candidate, LayerGone, PageRange
-from worm.pages.manifest import Layer
-from worm.pages.root import PagesRoot
-from worm.spark.cluster import check_shared, job_parser, parallelism, say, spark_session, store_at
+from worm.formats import JsonObject, dumps
+from worm.pages import Candidate, Compacted, Compactor, Layer, LayerGone, PageRange, PagesRoot, Task, databases, do_task
+from worm.spark import check_shared, job_parser, parallelism, say, spark_session, store_at
 
 if TYPE_CHECKING:
     import argparse

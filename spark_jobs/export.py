@@ -13,12 +13,26 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from worm.errors import WormError
-from worm.spark.cluster import job_parser, job_spec, say, spark_session
-from worm.spark.export_request import BROKEN, FORMATS, FROM, MODES, TABLES, ExportRequest
-from worm.spark.export_writing import DELTA, explain, require_package, sized_files, write_frame
+from worm.spark import (
+    BROKEN,
+    DELTA,
+    FORMATS,
+    FROM,
+    MODES,
+    TABLES,
+    ExportRequest,
+    explain,
+    job_parser,
+    job_spec,
+    require_package,
+    say,
+    sized_files,
+    spark_session,
+    write_frame,
+)
 
 if TYPE_CHECKING:
-    from worm.spark.export_lake import Exported
+    from worm.spark import Exported
 
 SETTINGS = {
     "spark__sql__session__timeZone": "UTC",
@@ -33,8 +47,7 @@ def export(request: ExportRequest) -> int:
 
 def exported(request: ExportRequest) -> Exported:
     """The same, with everything there is to say about it."""
-    from worm.spark.export_frames import export_frame
-    from worm.spark.export_lake import Exported, export_table
+    from worm.spark import Exported, export_frame, export_table
 
     spark = spark_session("worm-export", DELTA if request.format == "delta" else None, **SETTINGS)
     try:

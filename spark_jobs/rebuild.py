@@ -16,11 +16,21 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from worm.collections.inventory import open_inventory
+from worm.collections import open_inventory
 from worm.errors import Corrupt, WormError
-from worm.spark.cluster import JobSpec, failures_of_tasks, job_parser, say, spark_session, specs_of
-from worm.spark.inventory_frames import InventoryTable, Source
-from worm.spark.rebuild_job import RebuildReport, rebuild, rebuild_incrementally
+from worm.spark import (
+    InventoryTable,
+    JobSpec,
+    RebuildReport,
+    Source,
+    failures_of_tasks,
+    job_parser,
+    rebuild,
+    rebuild_incrementally,
+    say,
+    spark_session,
+    specs_of,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,10 +16,19 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from worm.collections.inventory import Inventory
+from worm.collections import Inventory
 from worm.errors import WormError
-from worm.spark.cluster import JobSpec, failures_of_tasks, job_parser, say, spark_session, specs_of
-from worm.spark.sweep_job import inventory_at, is_larger, sweep
+from worm.spark import (
+    JobSpec,
+    failures_of_tasks,
+    inventory_at,
+    is_larger,
+    job_parser,
+    say,
+    spark_session,
+    specs_of,
+    sweep,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

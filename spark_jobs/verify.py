@@ -13,11 +13,21 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from worm.codec.strict_json import JsonValue, dumps_document
 from worm.errors import WormError
-from worm.spark.cluster import check_shared, failures_of_tasks, job_parser, say, spark_session, specs_of, store_at
-from worm.spark.export_request import refuse_overlap
-from worm.spark.verify_job import JobReport, fix, verify
+from worm.formats import JsonValue, dumps_document
+from worm.spark import (
+    JobReport,
+    check_shared,
+    failures_of_tasks,
+    fix,
+    job_parser,
+    refuse_overlap,
+    say,
+    spark_session,
+    specs_of,
+    store_at,
+    verify,
+)
 
 EXIT_DIFFERENCES = 1
 

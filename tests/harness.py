@@ -11,22 +11,22 @@ from copy import copy
 from dataclasses import dataclass, field
 
 from worm.clock import Ids, VirtualClock
-from worm.codec.strict_json import JsonValue
 from worm.collections.collection import Collection
 from worm.collections.entries import OplogEntry
 from worm.collections.layout import SCHEMA_KEY
-from worm.maintenance.sweep import Sweep
-from worm.maintenance.sweep_pass import SweepReport
-from worm.schema import load_schema
-from worm.session import Session, Settings
+from worm.formats import load_schema
+from worm.formats.strict_json import JsonValue
 from worm.store.base import RequestCounter, Store
 from worm.store.memory import MemoryStore
 from worm.tables.manifest import Manifest
 from worm.tables.table import Table
 from worm.tables.verify import VerifyReport, verify_collection
-from worm.workers.batch import BatchOutcome, Message
-from worm.workers.capture import Capture
-from worm.workers.tables import Fold
+from worm.upkeep.session import Session, Settings
+from worm.upkeep.sweep import Sweep
+from worm.upkeep.sweep_pass import SweepReport
+from worm.upkeep.workers.batch import BatchOutcome, Message
+from worm.upkeep.workers.capture import Capture
+from worm.upkeep.workers.tables import Fold
 
 BUCKET = "documents"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from worm.collections.layout import StorageResolver
-from worm.schema import Schema
+from worm.formats import Schema
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -5,11 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from worm.api.app import Api, failure_of
-from worm.api.call import ApiSettings
-from worm.api.credentials import DeployedCallers, Trust
-from worm.api.opening import open_on_lambda
-from worm.workers.lambdas import Reporting
+from worm.api import Api, ApiSettings, DeployedCallers, Trust, failure_of, open_on_lambda
+from worm.upkeep import Reporting
 
 function = Reporting()
 callers = DeployedCallers(Trust.from_environment(os.environ))

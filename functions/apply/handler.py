@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from worm.workers.apply import Apply
-from worm.workers.lambdas import Function, PartialBatchAnswer, seconds_left
+from worm.upkeep import Apply, Function, PartialBatchAnswer, seconds_left
 
 function = Function(Apply)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from worm.workers.capture import Capture
-from worm.workers.lambdas import Function, PartialBatchAnswer, seconds_left
+from worm.upkeep import Capture, Function, PartialBatchAnswer, seconds_left
 
 function = Function(Capture)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from worm.workers.compact import Compact
-from worm.workers.lambdas import Function, ScheduleAnswer, seconds_left
+from worm.upkeep import Compact, Function, ScheduleAnswer, seconds_left
 
 function = Function(Compact)
 

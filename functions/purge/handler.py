@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from worm.maintenance.purge import Purge
-from worm.workers.lambdas import NO_SCHEMA, Function, ScheduleAnswer, seconds_left
+from worm.upkeep import NO_SCHEMA, Function, Purge, ScheduleAnswer, seconds_left
 
 function = Function(Purge)
 

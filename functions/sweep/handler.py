@@ -9,9 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from worm.maintenance.sweep import Sweep, scheduled
-from worm.maintenance.sweep_pass import EVERYTHING
-from worm.workers.lambdas import NO_SCHEMA, Function, ScheduleAnswer, seconds_left
+from worm.upkeep import EVERYTHING, NO_SCHEMA, Function, ScheduleAnswer, Sweep, scheduled, seconds_left
 
 function = Function(Sweep)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from worm.workers.lambdas import Function, PartialBatchAnswer, seconds_left
-from worm.workers.tables import Fold
+from worm.upkeep import Fold, Function, PartialBatchAnswer, seconds_left
 
 function = Function(Fold)
 

@@ -23,8 +23,8 @@ from botocore.config import Config
 from obstore.store import S3Store as RawBucket
 from slatedb import uniffi as slatedb
 
-from worm.codec.strict_json import JsonObject
 from worm.dev.aws import Aws
+from worm.formats.strict_json import JsonObject
 from worm.log.config import LogConfig
 from worm.log.group import GroupCommit
 from worm.log.segment import LogTransaction, Segment

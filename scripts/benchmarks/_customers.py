@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
 from worm.clock import Clock
-from worm.codec.strict_json import JsonValue
 from worm.collections.entries import Change, Document, Head, Heads, Row
-from worm.model import Model, Worm
-from worm.schema import Schema, load_schema
+from worm.formats import Schema, load_schema
+from worm.formats.strict_json import JsonValue
+from worm.sdk.database import Model, Worm
 from worm.store.base import Store
 from worm.tables.manifest import Manifest
 

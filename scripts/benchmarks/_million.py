@@ -24,7 +24,7 @@ from scripts.benchmarks import _customers as customers
 from scripts.benchmarks._contestants import LIMIT, Delta
 from scripts.benchmarks._turns import check_answers, medians, rounded
 from worm.dev.aws import Aws
-from worm.model import Model
+from worm.sdk.database import Model
 from worm.store.s3 import S3Store
 
 COUNT = 1_000_000

@@ -23,10 +23,10 @@ from pathlib import Path
 
 from scripts.benchmarks import _customers as customers
 from scripts.benchmarks._virtual_s3 import Limits
-from worm.codec.strict_json import dumps
 from worm.collections.collection import Collection
 from worm.collections.entries import Document, OplogEntry
 from worm.collections.layout import StorageResolver
+from worm.formats.strict_json import dumps
 from worm.spark.cluster import JobSpec
 from worm.store.base import Listed, Object, Read, RequestCounter, Version, content_etag
 from worm.store.file import FileStore

@@ -18,8 +18,8 @@ from itertools import count
 
 from scripts.benchmarks._turns import embedded_s3
 from worm.clock import Ids, SystemClock
-from worm.codec.strict_json import JsonObject, JsonValue
 from worm.dev.aws import Aws
+from worm.formats.strict_json import JsonObject, JsonValue
 from worm.log.group import GroupCommit
 from worm.log.reader import LogReader
 from worm.log.writer import LogWriter

@@ -31,14 +31,14 @@ from worm.clock import Ids, iso_seconds
 from worm.collections.entries import Change, Head, decode_changes, encode_changes
 from worm.collections.layout import SCHEMA_KEY
 from worm.dev.specs import Template
-from worm.schema import load_schema
-from worm.session import Session, Settings
+from worm.formats import load_schema
 from worm.store.base import RequestCounter
 from worm.store.memory import MemoryStore
 from worm.store.parallel import chunked
-from worm.workers.batch import BatchOutcome, Message
-from worm.workers.capture import Capture
-from worm.workers.tables import Fold
+from worm.upkeep.session import Session, Settings
+from worm.upkeep.workers.batch import BatchOutcome, Message
+from worm.upkeep.workers.capture import Capture
+from worm.upkeep.workers.tables import Fold
 
 BUCKET = "documents"
 CHANGE_SETS = ".worm.changes/"

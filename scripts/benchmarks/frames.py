@@ -19,9 +19,9 @@ from functools import partial
 
 import orjson
 
-from worm.codec.frames import decode, encode, encode_parsed
-from worm.codec.strict_json import JsonObject
-from worm.journal.records import Insert, Record
+from worm.formats.frames import decode, encode, encode_parsed
+from worm.formats.strict_json import JsonObject
+from worm.log.journal.records import Insert, Record
 
 SIZES = {"250_bytes": 250, "1_kB": 1_000, "10_kB": 10_000}
 CHUNK = 1024 * 1024

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from worm.clock import Ids, SystemClock, VirtualClock, iso_seconds
 from worm.dev.aws import start_moto
-from worm.model import Maintenance, Model, Worm, push
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.sdk.database import Maintenance, Model, Worm, push
 from worm.store.base import Read, Store, Won
 from worm.store.memory import MemoryStore
 from worm.store.s3 import S3Store

@@ -37,7 +37,7 @@ from scripts.benchmarks._http_servers import CLIENTS, ROOT, Connection, bare, da
 from scripts.benchmarks._turns import embedded_s3
 from scripts.benchmarks.coldstart import process_cost
 from worm.api.app import Api
-from worm.model import Worm
+from worm.sdk.database import Worm
 from worm.store.base import metered
 
 ROWS, PAGE, CONNECTIONS = 1000, 100, 4

@@ -23,10 +23,10 @@ import pyarrow as pa
 from scripts.benchmarks import _customers as customers
 from scripts.benchmarks._turns import embedded_s3, milliseconds
 from worm.dev.aws import Aws
-from worm.lake.publish import Lake, Publication
-from worm.model import Worm
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.sdk.database import Worm
 from worm.store.s3 import S3Store
+from worm.tables.lake.publish import Lake, Publication
 
 BUCKET = "lake"
 CHANGED = 100

@@ -22,9 +22,9 @@ from scripts.benchmarks import _customers as customers
 from scripts.benchmarks import _million
 from scripts.benchmarks._contestants import Delta, LocalJson, RawClients, index_floor, manifest_floor, targeted_floor
 from scripts.benchmarks._turns import Call, check_answers, embedded_s3, medians, rounded, spent
-from worm.codec.strict_json import dumps, dumps_document
 from worm.dev.aws import Aws
-from worm.model import Model
+from worm.formats.strict_json import dumps, dumps_document
+from worm.sdk.database import Model
 from worm.store.s3 import S3Store
 from worm.tables.index import Index
 

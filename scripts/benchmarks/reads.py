@@ -19,7 +19,7 @@ from obstore.store import S3Store as RawStore
 import worm
 from scripts.benchmarks._turns import embedded_s3, medians, rounded, spent
 from scripts.benchmarks.save import BUCKET, opened, thing
-from worm.model import Worm
+from worm.sdk.database import Worm
 
 IDS = [str(thing(number)["id"]) for number in range(200)]
 KEYS = {one: f"ours/things/{one}/data.json" for one in IDS}

@@ -41,7 +41,7 @@ from scripts.benchmarks._seeded_s3 import CHANGED_EVERY, requests_in, seeded_spe
 from scripts.benchmarks._servers import CREDENTIALS, requests_of, serving
 from worm.collections.entries import OplogEntry
 from worm.collections.layout import SCHEMA_KEY
-from worm.schema import load_schema
+from worm.formats import load_schema
 from worm.spark.cluster import job_spec
 from worm.spark.rebuild_job import rebuild, rebuild_incrementally
 

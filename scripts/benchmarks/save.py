@@ -32,7 +32,7 @@ from scripts.benchmarks._bars import bars, save_charts
 from scripts.benchmarks._save_peers import Put, deltalake_put, sqlite_utils_put, tinydb_put
 from scripts.benchmarks._turns import embedded_s3
 from worm.dev.aws import Aws
-from worm.model import Worm
+from worm.sdk.database import Worm
 from worm.store.parallel import in_parallel
 
 BUCKET = "saving"

@@ -26,9 +26,9 @@ from pathlib import Path
 from scripts.benchmarks._bars import bars, save_charts
 from scripts.benchmarks._virtual_path import COLD_START_SECONDS, Function, Load, Tuning, VirtualPath, spent
 from scripts.benchmarks._virtual_s3 import Limits
-from worm.deployment.costs import SQS_REQUESTS_OF_A_MESSAGE, Prices
 from worm.dev.template import read_template
 from worm.query.planner import usd
+from worm.upkeep.deployment.costs import SQS_REQUESTS_OF_A_MESSAGE, Prices
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FRESHNESS_MAX_SECONDS = 60.0

@@ -33,7 +33,7 @@ import orjson
 
 from scripts.benchmarks._space_s3 import measured
 from worm.clock import SystemClock
-from worm.codec.strict_json import JsonObject, JsonValue
+from worm.formats.strict_json import JsonObject, JsonValue
 from worm.spaces import sqlite_schema as sql
 from worm.spaces.json_patch import apply_patches
 from worm.spaces.operations import SpaceConfig

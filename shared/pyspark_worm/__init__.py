@@ -20,6 +20,6 @@ class DefaultSource(DataSource):
         return "worm"
 
     def __new__(cls, options: dict[str, str]) -> Any:
-        from worm.spark.source.datasource import WormDataSource
+        from worm.spark import WormDataSource
 
         return WormDataSource(options)

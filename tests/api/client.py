@@ -12,10 +12,10 @@ from urllib.parse import urlencode
 from worm.api.app import Api
 from worm.clock import Clock, Ids, VirtualClock
 from worm.collections.layout import SCHEMA_KEY
-from worm.model import Worm
-from worm.schema import load_schema
-from worm.session import Maintenance
+from worm.formats import load_schema
+from worm.sdk.database import Worm
 from worm.store.memory import MemoryStore
+from worm.upkeep.session import Maintenance
 
 
 def memory_session(

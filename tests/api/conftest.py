@@ -6,7 +6,7 @@ import pytest
 
 from tests.api.client import Client, memory_session
 from worm.api.app import Api
-from worm.model import Worm
+from worm.sdk.database import Worm
 
 SCHEMA: dict[str, object] = {
     "version": "1.0",

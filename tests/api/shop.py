@@ -10,7 +10,7 @@ from worm.api.app import Api
 from worm.api.call import ApiSettings
 from worm.api.identity import EVERYTHING
 from worm.clock import VirtualClock
-from worm.model import Worm
+from worm.sdk.database import Worm
 
 TITLE = {"title": {"type": "string"}, "stars": {"type": "number"}}
 SCHEMA: dict[str, Any] = {

@@ -16,9 +16,9 @@ from worm.api.identity import SCOPES, Identity
 from worm.api.routes import Parameter, Route
 from worm.api.tokens import KNOWN_SECONDS, create_token, find_token, key_of, list_tokens, revoke_token
 from worm.clock import Ids, VirtualClock
-from worm.codec.strict_json import JsonObject
 from worm.errors import Corrupt, Invalid, NotFound
-from worm.model import Worm
+from worm.formats.strict_json import JsonObject
+from worm.sdk.database import Worm
 
 SCHEMA = {
     "models": {

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.api.client import Client, Reply
-from worm.model import Worm
+from worm.sdk.database import Worm
 
 ACME = {"id": "acme", "name": "Acme"}
 DOCUMENTS = "/v1/models/Customer/documents"

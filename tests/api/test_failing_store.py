@@ -13,8 +13,8 @@ from worm.api.app import Api
 from worm.clock import Ids, VirtualClock
 from worm.collections.layout import SCHEMA_KEY
 from worm.dev.faulty_store import Fault, FaultyStore, Operation
-from worm.model import Worm
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.sdk.database import Worm
 from worm.store.memory import MemoryStore
 
 MANY = 1000

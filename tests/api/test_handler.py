@@ -19,8 +19,8 @@ from worm.api.call import ApiSettings
 from worm.api.opening import open_on_lambda
 from worm.collections.layout import SCHEMA_KEY
 from worm.errors import Invalid, Unavailable
-from worm.model import Worm
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.sdk.database import Worm
 from worm.store.memory import MemoryStore
 from worm.store.s3 import S3Store
 

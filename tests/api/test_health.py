@@ -14,8 +14,8 @@ from tests.api.shop import SCHEMA, Shop
 from worm.api import health
 from worm.api.app import Api
 from worm.api.call import ApiSettings
-from worm.deployment.dead_letters import DeadLetterQueue
-from worm.model import connect
+from worm.sdk.database import connect
+from worm.upkeep.deployment.dead_letters import DeadLetterQueue
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from worm.api.app import ROUTES, Api
 from worm.api.credentials import DeployedCallers, Trust
 from worm.api.routes import Route
 from worm.api.tokens import create_token
-from worm.model import Worm
+from worm.sdk.database import Worm
 
 FIELDS: dict[str, object] = {"title": {"type": "string"}}
 COMMON: dict[str, object] = {"oplog": True, "softDelete": True, "manifest": {"enabled": True}}

@@ -13,7 +13,7 @@ from worm.api.call import Call
 from worm.api.identity import Identity
 from worm.collections.layout import ANSWERS_PREFIX
 from worm.errors import CommitStateUnknown, Denied, Unavailable, WormError
-from worm.model import Model, Worm
+from worm.sdk.database import Model, Worm
 
 DOCUMENTS = "/v1/models/Customer/documents"
 NEW = {"name": "New"}

@@ -12,7 +12,7 @@ from worm.api import models
 from worm.api.app import Api
 from worm.api.json_schema import json_schema_of
 from worm.errors import Invalid
-from worm.model import Worm
+from worm.sdk.database import Worm
 
 METHODS = {"get", "head", "post", "put", "patch", "delete"}
 

@@ -15,7 +15,6 @@ from worm.api.call import ApiSettings, Call
 from worm.api.documents import MERGE_PATCH, OPERATORS
 from worm.api.identity import Identity
 from worm.api.problems import HttpProblem, pointer_of, problem_of
-from worm.codec.strict_json import child_path
 from worm.errors import (
     CommitStateUnknown,
     Conflict,
@@ -32,7 +31,8 @@ from worm.errors import (
     UnsafeStore,
     WormError,
 )
-from worm.model import Model, Worm
+from worm.formats.strict_json import child_path
+from worm.sdk.database import Model, Worm
 
 DOCUMENTS = "/v1/models/Customer/documents"
 JSON = {"Content-Type": "application/json"}

@@ -11,7 +11,7 @@ from tests.api.client import Client, memory_session
 from tests.api.conftest import SCHEMA
 from worm.api.app import Api
 from worm.api.call import ApiSettings
-from worm.model import Worm
+from worm.sdk.database import Worm
 
 DOCUMENTS = "/v1/models/Customer/documents"
 QUERY = "/v1/models/Customer/query"

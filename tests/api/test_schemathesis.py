@@ -23,7 +23,7 @@ from tests.outside.world import CLIENTS
 from worm.api.app import Api
 from worm.api.local import LocalApi
 from worm.clock import SystemClock
-from worm.model import Worm
+from worm.sdk.database import Worm
 
 TOKEN = "of-this-test"
 SEED, EXAMPLES = 21, 25

@@ -15,7 +15,7 @@ from tests.api.client import memory_session
 from tests.api.raw_http import asked, everything, parsed, request
 from worm.api.app import ROUTES
 from worm.api.local import LocalApi
-from worm.model import Worm
+from worm.sdk.database import Worm
 
 SCHEMA = {
     "models": {

@@ -13,8 +13,8 @@ from worm.api.sessions import REFRESH_SECONDS, SharedSession
 from worm.clock import VirtualClock
 from worm.collections.layout import SCHEMA_KEY
 from worm.errors import NotFound, Unavailable
-from worm.model import Worm
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.sdk.database import Worm
 
 MODELS: Any = SCHEMA["models"]
 LARGER = {**SCHEMA, "models": {**MODELS, "New": {"path": "#org/@new/(id:string)"}}}

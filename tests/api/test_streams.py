@@ -17,8 +17,8 @@ from worm.api.sessions import REFRESH_SECONDS
 from worm.clock import Ids, VirtualClock
 from worm.collections.layout import SCHEMA_KEY
 from worm.errors import Unavailable
-from worm.model import DocumentDict, Model, Worm
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.sdk.database import DocumentDict, Model, Worm
 from worm.sdk.rows import Rows
 from worm.store.file import FileStore
 from worm.store.memory import MemoryStore

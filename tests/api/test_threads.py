@@ -15,8 +15,8 @@ from tests.api.conftest import SCHEMA
 from worm.api.app import Api
 from worm.api.call import Call
 from worm.api.routes import Parameter, Route
-from worm.codec.strict_json import JsonObject
-from worm.model import Worm
+from worm.formats.strict_json import JsonObject
+from worm.sdk.database import Worm
 from worm.store.base import metered
 
 THREADS, CALLS = 8, 150

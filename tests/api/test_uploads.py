@@ -16,8 +16,8 @@ from tests.api.client import Client
 from tests.api.conftest import SCHEMA
 from worm.api.app import Api
 from worm.clock import SystemClock, moment_of
-from worm.model import Worm
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.sdk.database import Worm
 from worm.store.s3 import S3Store
 
 DOCUMENTS = "/v1/models/Customer/documents"

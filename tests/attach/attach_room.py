@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from tests.emulators import new_bucket, s3_client
 from tests.fault_proxy import FaultProxy, Reply, Seen, _Handler
 from tests.harness import schema_of
-from worm.cli.app import app
+from worm.cli.program import app
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

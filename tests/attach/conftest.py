@@ -21,7 +21,7 @@ def _client(endpoint_url: str | None, region: str | None) -> object:
 def room(moto_endpoint: str, aws_environment: None, monkeypatch: pytest.MonkeyPatch) -> Room:
     """Clients are made once: making one takes longer than most commands do. So does probing moto, which
     `tests/store/test_probe.py` shows to be safe."""
-    for module in ("worm.cli.attach", "worm.session"):
+    for module in ("worm.cli.attach", "worm.upkeep.session"):
         monkeypatch.setattr(f"{module}.ensure_safe", lambda store, **options: None)
     monkeypatch.setattr(BotoSide, "_make", lambda side: _client(side.endpoint_url, side.region))
     for name in ("WORM_URL", "WORM_ACTOR", "WORM_MAINTENANCE"):

@@ -14,9 +14,9 @@ from tests.template.sam_document import document
 from worm.cli.attach import KEY_PREFIX
 from worm.clock import Ids, SystemClock, VirtualClock
 from worm.errors import Conflict
-from worm.maintenance.attachment import AttachRecord
-from worm.maintenance.bucket_parts import AttachedPlace, rules
 from worm.store.bucket import BucketSettings
+from worm.upkeep.attachment import AttachRecord
+from worm.upkeep.bucket_parts import AttachedPlace, rules
 
 pytestmark = pytest.mark.slow  # together more than a few seconds
 

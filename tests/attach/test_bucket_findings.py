@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from worm.errors import Invalid
-from worm.maintenance.bucket_findings import BucketFinding, FindingState, judge, kms_key, region_finding
-from worm.maintenance.bucket_parts import NOTIFIED, AttachedPlace, Events, check_queue, history_statement, parts
 from worm.store.bucket import SETTINGS, Setting, Unreadable, same
+from worm.upkeep.bucket_findings import BucketFinding, FindingState, judge, kms_key, region_finding
+from worm.upkeep.bucket_parts import NOTIFIED, AttachedPlace, Events, check_queue, history_statement, parts
 
 QUEUE = "arn:aws:sqs:eu-west-1:123456789012:capture"
 PLACE = AttachedPlace("pets", "data/", "eu-west-1")

@@ -12,8 +12,8 @@ from tests.browser.serving import SCHEMA, Served, Tab, serve
 from tests.cli.deployed import Deployed
 from tests.emulators import CREDENTIALS, new_bucket
 from tests.harness import created
-from worm.model import push
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.sdk.database import push
 from worm.store.open import open_store
 
 KEY = "org/customers/broken/data.json"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from worm.model import Model, Worm
+from worm.sdk.database import Model, Worm
 
 SCHEMA: dict[str, object] = {
     "version": "1.0",

@@ -11,11 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.cli.company import SCHEMA, SDK_CALL, Command, Ended
-from worm.cli.app import app
+from worm.cli.program import app
 from worm.clock import Ids, VirtualClock
-from worm.codec.strict_json import JsonValue
-from worm.model import Worm, connect, push
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.formats.strict_json import JsonValue
+from worm.sdk.database import Worm, connect, push
 from worm.store.base import Store
 from worm.store.file import FileStore
 from worm.store.open import open_store
@@ -34,7 +34,7 @@ def worm(monkeypatch: pytest.MonkeyPatch) -> Command:
     somebody at a shell: it never names a call of the SDK."""
     for name in ("WORM_URL", "WORM_ACTOR", "WORM_MAINTENANCE", "AWS_ENDPOINT_URL"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("worm.session.ensure_safe", _trusting)
+    monkeypatch.setattr("worm.upkeep.session.ensure_safe", _trusting)
 
     def run(*arguments: str, stdin: str | None = None) -> Ended:
         result = CliRunner().invoke(app, list(arguments), input=stdin, catch_exceptions=False)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.company import SCHEMA, Command
-from worm.model import Worm, connect, push
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.sdk.database import Worm, connect, push
 from worm.store.open import open_store
 
 WORM = Path(sys.executable).with_name("worm")

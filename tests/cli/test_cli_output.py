@@ -17,8 +17,8 @@ from worm.cli.output import (
     size,
     table_lines,
 )
-from worm.codec.csv_rows import csv_text, with_others
-from worm.codec.strict_json import JsonValue
+from worm.formats.csv_rows import csv_text, with_others
+from worm.formats.strict_json import JsonValue
 
 
 def test_wide_columns_are_cut_to_the_width_of_the_terminal_and_narrow_ones_are_not() -> None:

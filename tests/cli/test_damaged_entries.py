@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.company import Command
-from worm.model import Worm
+from worm.sdk.database import Worm
 
 GARBAGE = ".oplog/customers/acme/0003.json"
 HUGE = ".oplog/customers/acme/9999999999999999999.json"
@@ -226,7 +226,7 @@ def test_a_search_finds_the_history_of_a_damaged_document(url: str, session: Wor
 BOUNDED = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[2]), int(sys.argv[2])))
-from worm.model import connect
+from worm.sdk.database import connect
 db = connect(sys.argv[1], maintenance=\"inline\", probe=False)
 print(sorted({one.kind for report in db.verify() for one in report.differences}))
 print([list(report.damaged) for report in db.repair()])

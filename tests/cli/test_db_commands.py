@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from worm.cli.app import app
+from worm.cli.program import app
 from worm.clock import VirtualClock
 from worm.log.collect import LogCollector
 from worm.log.config import LogConfig

@@ -114,7 +114,7 @@ def test_the_core_alone_says_how_to_get_the_command(arguments: list[str]) -> Non
     assert (ended.returncode, ended.stdout, ended.stderr) == (3, "", expected)
 
 
-@pytest.mark.parametrize("module", ["worm.api.routes", "worm.api.local", "worm.workers.lambdas"])
+@pytest.mark.parametrize("module", ["worm.api.routes", "worm.api.local", "worm.upkeep.workers.lambdas"])
 def test_a_module_without_powertools_says_what_to_install(module: str) -> None:
     ended = _without("aws_lambda_powertools", f"import {module}")
     room = "worm.api" if module.startswith("worm.api") else module

@@ -18,7 +18,7 @@ import boto3
 import pytest
 
 from worm.dev import demo
-from worm.model import connect
+from worm.sdk.database import connect
 
 ROOT = Path(__file__).resolve().parents[2]
 WORM = Path(sys.executable).with_name("worm")

@@ -13,11 +13,11 @@ from tests.cli.company import SCHEMA, Command
 from tests.cli.deployed import ACCOUNT, Deployed
 from tests.emulators import CREDENTIALS, new_bucket
 from tests.harness import created
-from worm.deployment import dead_letters
-from worm.deployment.aws import Aws
-from worm.model import Worm
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.sdk.database import Worm
 from worm.store.open import open_store
+from worm.upkeep.deployment import dead_letters
+from worm.upkeep.deployment.aws import Aws
 
 pytestmark = pytest.mark.slow  # together more than a few seconds
 

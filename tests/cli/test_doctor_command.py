@@ -16,13 +16,13 @@ from tests.cli.deployed import Deployed
 from tests.docs.recording import NOW, Metrics, healthy
 from tests.emulators import new_bucket
 from worm.clock import VirtualClock
-from worm.deployment.aws import Aws
-from worm.deployment.checkup import span
-from worm.deployment.stack import Stack
-from worm.maintenance.verify_record import VERIFY_KEY
-from worm.model import Worm
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.sdk.database import Worm
 from worm.store.open import open_store
+from worm.upkeep.deployment.aws import Aws
+from worm.upkeep.deployment.checkup import span
+from worm.upkeep.deployment.stack import Stack
+from worm.upkeep.verify_record import VERIFY_KEY
 
 _READ = Stack.read
 Found = dict[str, list[tuple[str, str]]]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.company import Command
 from worm.cli.arguments import MOMENT_HELP
-from worm.model import Worm
+from worm.sdk.database import Worm
 
 SEQS_HINT = "`worm history` lists the entries"
 TRASH_HINT = "if it was deleted, it may be in trash: `worm trash list`, `worm trash restore`"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.company import SCHEMA
-from worm.codec.strict_json import JsonValue
 from worm.errors import Invalid
+from worm.formats import ModelDef, load_schema
+from worm.formats.strict_json import JsonValue
 from worm.query.filter_text import both, parse_filter, parse_select, parse_sort, parse_where
-from worm.schema import ModelDef, load_schema
 
 CUSTOMER = load_schema(SCHEMA).model("Customer")
 INVOICE = load_schema(

@@ -26,7 +26,7 @@ from worm.errors import (
     Unavailable,
     WormError,
 )
-from worm.model import Worm
+from worm.sdk.database import Worm
 from worm.store.base import Gone, Lost, Won
 from worm.store.file import FileStore
 
@@ -83,7 +83,7 @@ def test_a_rare_error_has_a_second_line_that_links_to_its_page(
     def failing(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("worm.model.connect", failing)
+    monkeypatch.setattr("worm.sdk.database.connect", failing)
     ended = worm("table", "list", "--format", "json", "--url", url)
     more = [f"more: {error.help_url}"] if is_explained else []
     assert (ended.exit_code, ended.stdout) == (error.exit_code, "")

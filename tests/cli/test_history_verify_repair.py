@@ -10,8 +10,8 @@ import pytest
 
 from tests.cli.company import Command
 from tests.harness import schema_of
-from worm.model import Worm, push
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.sdk.database import Worm, push
 from worm.store.open import open_store
 
 

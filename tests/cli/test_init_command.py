@@ -21,9 +21,9 @@ from tests.examples import examples
 from worm.cli.init import EXAMPLES, PROGRAM, InitFormat, _name_check, _program, _schema_shape, _taken_names
 from worm.cli.options import Target
 from worm.errors import Invalid
-from worm.model import connect
-from worm.schema import load_schema
+from worm.formats import load_schema
 from worm.sdk.class_schema import schema_of
+from worm.sdk.database import connect
 
 BIN = Path(sys.executable).parent
 

@@ -11,10 +11,10 @@ from deltalake import DeltaTable
 
 from tests.cli.company import Command
 from worm.cli.lake import Engine
-from worm.lake.ddl import ENGINES, ddl
-from worm.model import Worm, connect
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.sdk.database import Worm, connect
 from worm.store.s3 import S3Store
+from worm.tables.lake.ddl import ENGINES, ddl
 
 SCHEMA: dict[str, Any] = {
     "models": {

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.company import Command
-from worm.model import Worm, connect
+from worm.sdk.database import Worm, connect
 
 
 def test_rules_are_shown_in_a_dry_run_and_applied_without_one(worm: Command, url: str, session: Worm) -> None:

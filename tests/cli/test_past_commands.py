@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.cli.company import Command
-from worm.model import Worm
+from worm.sdk.database import Worm
 
 CREATED, CHANGED = "2026-01-01T00:00:00.000Z", "2026-01-01T00:00:03.000Z"
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from tests.cli.company import SCHEMA, Command
-from worm.model import Worm, connect
+from worm.sdk.database import Worm, connect
 from worm.store.open import open_store
 
 

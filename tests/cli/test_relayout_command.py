@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.cli.company import Command
-from worm.model import Worm, connect
+from worm.sdk.database import Worm, connect
 
 ROOT_KEYS = [".oplog/customers/acme/0001.json", ".oplog/customers/acme/0002.json"]
 COLLECTION_KEYS = ["org/customers/.oplog/acme/0001.json", "org/customers/.oplog/acme/0002.json"]

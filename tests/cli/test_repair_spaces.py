@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.company import Command
-from worm.model import Worm, connect, push
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.sdk.database import Worm, connect, push
 from worm.store.base import PUT_ID
 from worm.store.open import open_store
 

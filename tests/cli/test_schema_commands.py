@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.company import SCHEMA, Command
-from worm.schema import load_schema
-from worm.schema.definition import SCHEMA_URL
+from worm.formats import load_schema
+from worm.formats.definition import SCHEMA_URL
 
 MODELS = """
 from __future__ import annotations

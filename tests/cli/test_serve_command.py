@@ -21,7 +21,7 @@ import pytest
 from tests.cli.company import Command
 from worm.api.local import LocalApi
 from worm.errors import Invalid
-from worm.model import Worm
+from worm.sdk.database import Worm
 
 WORM = Path(sys.executable).with_name("worm")
 

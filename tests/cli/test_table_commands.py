@@ -10,9 +10,9 @@ import pytest
 from tests.cli.company import Command
 from worm.cli.output import RowFormat
 from worm.cli.rows import Strategy, aggregate_rows, show_plan
-from worm.codec.strict_json import JsonValue
-from worm.model import Worm
+from worm.formats.strict_json import JsonValue
 from worm.query.needs import STRATEGIES
+from worm.sdk.database import Worm
 
 
 def test_list_shows_count_freshness_indexes_and_time_of_every_model(worm: Command, url: str, session: Worm) -> None:

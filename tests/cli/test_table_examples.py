@@ -13,9 +13,9 @@ import pytest
 
 from tests.cli.company import Command
 from worm.clock import VirtualClock
-from worm.codec.strict_json import JsonValue, dumps
-from worm.model import connect, push
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.formats.strict_json import JsonValue, dumps
+from worm.sdk.database import connect, push
 from worm.store.memory import MemoryStore
 from worm.tables.manifest import Manifest
 

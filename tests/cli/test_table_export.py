@@ -18,9 +18,9 @@ import pytest
 from tests.cli.company import Command
 from worm.cli.output import Progress
 from worm.cli.rows import Choice, ExportFormat, export_chunks
-from worm.codec.strict_json import JsonValue
 from worm.errors import Unavailable
-from worm.model import Model, Worm
+from worm.formats.strict_json import JsonValue
+from worm.sdk.database import Model, Worm
 
 WORM = Path(sys.executable).with_name("worm")
 Row = dict[str, JsonValue]

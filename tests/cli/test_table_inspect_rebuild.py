@@ -15,9 +15,9 @@ import pytest
 
 from tests.cli.company import SCHEMA, Command
 from worm.cli.output import progress_bar
-from worm.codec.strict_json import JsonValue
-from worm.model import Worm, connect, push
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.formats.strict_json import JsonValue
+from worm.sdk.database import Worm, connect, push
 from worm.store.open import open_store
 
 WORM = Path(sys.executable).with_name("worm")

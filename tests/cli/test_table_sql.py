@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.company import Command
 from tests.docs.markdown import ROOT
-from worm.model import Worm
+from worm.sdk.database import Worm
 
 TOTALS = "select status, count(*) as n, sum(score) as score from Customer group by 1 order by 1"
 ENDLESS = "select count(*) from range(99999999) a, range(99999999) b where a.range * b.range = 7"

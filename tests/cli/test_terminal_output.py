@@ -15,7 +15,7 @@ from tests.cli.company import Command
 from tests.cli.terminal import on_terminal
 from worm.cli import output
 from worm.cli.output import neutral
-from worm.model import Worm
+from worm.sdk.database import Worm
 
 WORM = Path(sys.executable).with_name("worm")
 ACTING = "\x1b\x9b\x00\x07\x08\x7f\x85\r\u061c\u200e\u200f\u2028\u2029\u202a\u202e\u2066\u2069"

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.company import Command
 from worm.clock import iso_seconds
-from worm.model import Worm, connect
+from worm.sdk.database import Worm, connect
 
 OLD = "2020-01-01T00:00:00Z"
 TOMBSTONE = ".worm.trash/customers/{}/.worm.tombstone"

@@ -11,8 +11,8 @@ import pytest
 from tests.cli.company import SCHEMA, Command
 from tests.emulators import CREDENTIALS, new_bucket
 from tests.harness import created
-from worm.model import Worm, push
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.sdk.database import Worm, push
 from worm.store.open import open_store
 
 

@@ -22,23 +22,23 @@ from typing import Any
 
 from tests.harness import BUCKET, created, schema_of
 from worm.clock import Clock, Ids
-from worm.codec.strict_json import JsonValue
 from worm.collections.layout import SCHEMA_KEY
 from worm.dev.faulty_store import Fault, FaultyStore, Operation
 from worm.errors import Conflict, Invalid, NotFound, Unavailable, WormError
-from worm.maintenance.purge import Purge
-from worm.maintenance.sweep import Sweep
-from worm.model import Model, Worm
+from worm.formats import Schema, load_schema
+from worm.formats.strict_json import JsonValue
 from worm.query.needs import STRATEGIES
-from worm.schema import Schema, load_schema
+from worm.sdk.database import Model, Worm
 from worm.sdk.document import DocumentDict
-from worm.session import Session, Settings
 from worm.spark.oplog_archives import Compactor
 from worm.store.memory import MemoryStore
 from worm.tables.verify import verify_collection
-from worm.workers.batch import Message
-from worm.workers.capture import Capture
-from worm.workers.tables import Fold
+from worm.upkeep.purge import Purge
+from worm.upkeep.session import Session, Settings
+from worm.upkeep.sweep import Sweep
+from worm.upkeep.workers.batch import Message
+from worm.upkeep.workers.capture import Capture
+from worm.upkeep.workers.tables import Fold
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 YEAR = 365 * 86400

@@ -13,10 +13,10 @@ from tests.sdk.sessions import KEY, Bench, must
 from worm.clock import Ids, iso_millis, iso_seconds, moment_of
 from worm.collections.documents import DocumentVersion
 from worm.collections.entries import OplogEntry
-from worm.model import Model, Worm
+from worm.sdk.database import Model, Worm
 from worm.sdk.document import Provenance
 from worm.sdk.memory import OWN_SECONDS
-from worm.session import Maintenance
+from worm.upkeep.session import Maintenance
 
 
 class Jumpy:

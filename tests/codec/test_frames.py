@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worm.codec.frames import End, Frame, Torn, decode, decode_whole, encode, encode_parsed, frame
-from worm.codec.strict_json import JsonObject, dumps
 from worm.errors import Corrupt, Invalid
+from worm.formats.frames import End, Frame, Torn, decode, decode_whole, encode, encode_parsed, frame
+from worm.formats.strict_json import JsonObject, dumps
 
 TEXT = st.text(alphabet=st.characters(codec="utf-8"))
 VALUES = st.recursive(

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worm.codec.json_patch import PatchRefused, check_patch_document, patched
-from worm.codec.strict_json import dumps
 from worm.errors import Invalid
+from worm.formats.json_patch import PatchRefused, check_patch_document, patched
+from worm.formats.strict_json import dumps
 
 EXAMPLES: list[tuple[Any, list[dict[str, Any]], Any]] = [
     ({"foo": "bar"}, [{"op": "add", "path": "/baz", "value": "qux"}], {"baz": "qux", "foo": "bar"}),

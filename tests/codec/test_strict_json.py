@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from worm.codec.strict_json import (
+from worm.errors import Corrupt, Invalid
+from worm.formats.strict_json import (
     INT_MAX,
     INT_MIN,
     JsonValue,
@@ -26,7 +27,6 @@ from worm.codec.strict_json import (
     loads_document,
     loads_own,
 )
-from worm.errors import Corrupt, Invalid
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
 SCALARS = st.none() | st.booleans() | st.integers(INT_MIN, INT_MAX) | st.floats(allow_nan=False, allow_infinity=False)

@@ -11,8 +11,8 @@ from worm.clock import Ids, VirtualClock
 from worm.collections.collection import Collection
 from worm.collections.layout import SCHEMA_KEY, StorageResolver
 from worm.errors import NotFound
-from worm.model import Model, Worm
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.sdk.database import Model, Worm
 from worm.sdk.document import DocumentDict
 from worm.spark.oplog_archives import Compactor, CompactReport, Listing, oplogs
 from worm.store.base import Store

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.harness import schema_of
 from worm.collections.collection import Collection
 from worm.collections.layout import StorageResolver
-from worm.schema import load_schema
+from worm.formats import load_schema
 from worm.store.memory import MemoryStore
 
 IDS = st.text("ab-.~_0 %/é\U0010ffff", min_size=1, max_size=5).filter(lambda text: text != "_")

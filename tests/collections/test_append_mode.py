@@ -17,8 +17,8 @@ from worm.clock import Ids, VirtualClock
 from worm.collections.collection import Collection
 from worm.collections.layout import StorageResolver
 from worm.errors import Conflict, Denied, Invalid
-from worm.model import Worm
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.sdk.database import Worm
 from worm.store.base import Store, Won
 from worm.store.memory import MemoryStore
 from worm.store.s3 import S3Store

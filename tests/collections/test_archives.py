@@ -14,15 +14,15 @@ from tests.collections.archive_room import Room, told
 from tests.examples import examples
 from tests.harness import schema_of
 from tests.sdk.sessions import must
-from worm.codec.frames import frame
 from worm.collections.entries import Head
 from worm.collections.layout import ArchiveName
 from worm.collections.oplog import MIN_AGE, Archive
 from worm.collections.push import push_schema
 from worm.collections.relayout import Relayout
 from worm.errors import Corrupt, Invalid, NotFound
-from worm.schema import Layout, load_schema
-from worm.schema.definition import StorageDef
+from worm.formats import Layout, load_schema
+from worm.formats.definition import StorageDef
+from worm.formats.frames import frame
 from worm.spark.oplog_archives import Compactor
 from worm.tables.verify import Difference, verify_collection
 

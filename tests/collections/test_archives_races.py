@@ -17,8 +17,8 @@ from worm.collections.reconcile import Reconciled
 from worm.collections.relayout import Relayout
 from worm.dev.faulty_store import Fault, FaultyStore, Operation, SimulatedCrash
 from worm.errors import Corrupt
-from worm.model import Model
-from worm.schema.definition import StorageDef
+from worm.formats.definition import StorageDef
+from worm.sdk.database import Model
 from worm.store.base import Attempt, Condition, Listed, Object, Store
 from worm.tables.verify import verify_collection
 

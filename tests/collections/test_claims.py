@@ -12,7 +12,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.sdk.unique_room import BOTH, Room
-from worm.codec.strict_json import JsonValue
 from worm.collections.claiming import Claiming
 from worm.collections.claims import (
     Claim,
@@ -26,8 +25,9 @@ from worm.collections.claims import (
 from worm.collections.entries import Document
 from worm.collections.layout import KeyKind, StorageResolver
 from worm.errors import Corrupt, Invalid, Unavailable, WormError
+from worm.formats import IndexDef
+from worm.formats.strict_json import JsonValue
 from worm.query.filters import condition
-from worm.schema import IndexDef
 from worm.store.base import Lost, Object, Won
 from worm.tables.index import entry_key
 

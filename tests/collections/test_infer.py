@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worm.clock import Ids
-from worm.codec.strict_json import JsonObject, JsonValue
 from worm.collections.infer import infer_fields, infer_schema
 from worm.collections.push import load_pushed_schema, push_schema
 from worm.errors import NotFound, Unavailable
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.formats.strict_json import JsonObject, JsonValue
 from worm.store.base import Object, Read
 from worm.store.memory import MemoryStore
 

@@ -23,9 +23,9 @@ from worm.collections.layout import (
     unescape_field,
 )
 from worm.errors import Invalid
-from worm.maintenance.why import nearest_miss
-from worm.schema import load_schema
-from worm.schema.fields import ID_TYPES, SINGLETON_ID, IdType, check_id, new_id, typed_problem
+from worm.formats import load_schema
+from worm.formats.fields import ID_TYPES, SINGLETON_ID, IdType, check_id, new_id, typed_problem
+from worm.upkeep.why import nearest_miss
 
 LAYOUTS = ("root", "collection", "inline")
 MODELS: dict[str, dict[str, object]] = {

@@ -8,7 +8,7 @@ import pytest
 
 from worm.collections.layout import BUCKET_SENTINEL, SCHEMA_KEY, KeyInfo, KeyKind, StorageResolver, is_system_key
 from worm.errors import Invalid, NotFound
-from worm.schema import load_schema
+from worm.formats import load_schema
 
 TIME = "2026-02-24T12:00:00Z"
 SHA = "ab" * 32

@@ -15,8 +15,6 @@ from tests.collections.test_trash_races import COPY, TOMBSTONE, Interleaved
 from tests.collections.trash_room import ACME, BETA
 from tests.collections.trash_room import Room as TrashRoom
 from tests.sdk.unique_room import Room
-from worm.codec.frames import encode
-from worm.codec.strict_json import JsonObject, dumps, loads_document
 from worm.collections.claiming import Claiming
 from worm.collections.claims import Claim, Reservation, restore_claims
 from worm.collections.layout import SCHEMA_KEY, ArchiveName, digest_of
@@ -24,8 +22,10 @@ from worm.collections.oplog import Archive
 from worm.collections.push import push_schema
 from worm.collections.relayout import RELAYOUT_KEY, Relayout, begin_marker, finish_marker, read_marker
 from worm.errors import Conflict, Corrupt, Unavailable, UniqueViolation
-from worm.schema import Schema, load_schema
-from worm.schema.definition import StorageDef
+from worm.formats import Schema, load_schema
+from worm.formats.definition import StorageDef
+from worm.formats.frames import encode
+from worm.formats.strict_json import JsonObject, dumps, loads_document
 from worm.store.base import Attempt, Condition, Store, Won
 from worm.store.memory import MemoryStore
 

@@ -7,9 +7,9 @@ import pytest
 from worm.collections.collection import Collection
 from worm.collections.layout import StorageResolver
 from worm.errors import Invalid
-from worm.schema import load_schema
-from worm.session import Session
+from worm.formats import load_schema
 from worm.store.memory import MemoryStore
+from worm.upkeep.session import Session
 
 SCHEMA = load_schema(
     {

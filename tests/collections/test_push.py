@@ -11,7 +11,7 @@ import pytest
 import worm.dev
 from worm.collections.push import PushReport, load_pushed_schema, push_schema, stranding
 from worm.errors import Conflict, Corrupt, Invalid, NotFound
-from worm.schema import Schema, load_schema
+from worm.formats import Schema, load_schema
 from worm.store.base import Gone, Lost, Won
 from worm.store.memory import MemoryStore
 

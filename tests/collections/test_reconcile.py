@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.harness import DataPath, created, schema_of
-from worm.codec.strict_json import JsonValue
 from worm.collections.documents import write_metadata
 from worm.collections.entries import Head, OplogEntry
 from worm.collections.reconcile import Recorded, Sighting
+from worm.formats.strict_json import JsonValue
 from worm.store.base import Object, Version, Won
 from worm.store.memory import MemoryStore
 

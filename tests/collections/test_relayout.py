@@ -10,14 +10,14 @@ import pytest
 
 from tests.examples import some
 from worm.clock import Ids, VirtualClock
-from worm.codec.strict_json import JsonValue
 from worm.collections.layout import BUCKET_SENTINEL, SCHEMA_KEY, StorageResolver
 from worm.collections.push import load_pushed_schema, push_schema
 from worm.collections.relayout import RELAYOUT_KEY, Relayout, RelayoutReport, Step, layouts, told, with_storage
 from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.errors import Conflict, Corrupt
-from worm.schema import Schema, load_schema
-from worm.schema.definition import StorageDef
+from worm.formats import Schema, load_schema
+from worm.formats.definition import StorageDef
+from worm.formats.strict_json import JsonValue
 from worm.store.base import Object, Store
 from worm.store.memory import MemoryStore
 

@@ -15,15 +15,15 @@ import pytest
 
 from tests.harness import DataPath, created, schema_of
 from worm.clock import Ids, VirtualClock
-from worm.codec.strict_json import JsonValue
 from worm.collections.collection import Collection
 from worm.collections.entries import OplogEntry
 from worm.collections.layout import KeyInfo, KeyKind, StorageResolver
 from worm.collections.push import collection_sentinel, push_schema
 from worm.collections.trash import Tombstone
 from worm.errors import Conflict, Invalid, NotFound
-from worm.model import Worm
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.formats.strict_json import JsonValue
+from worm.sdk.database import Worm
 from worm.store.memory import MemoryStore
 from worm.tables.verify import verify_collection
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from tests.harness import DataPath, schema_of
 from worm.clock import VirtualClock, iso_seconds
-from worm.codec.strict_json import JsonValue
 from worm.collections.collection import Collection
 from worm.collections.entries import Document, OplogEntry
 from worm.collections.layout import KeyKind, StorageResolver, mark_name, marked_seq, seconds_left
@@ -21,7 +20,8 @@ from worm.collections.oplog import Oplog
 from worm.collections.reconcile import failure_of
 from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.errors import Denied, Invalid
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.formats.strict_json import JsonValue
 from worm.store.base import Lost, Won
 from worm.store.memory import MemoryStore
 

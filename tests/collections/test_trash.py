@@ -10,9 +10,9 @@ import pytest
 
 from tests.collections.trash_room import ACME, BETA, DAY, Room
 from worm.clock import VirtualClock, iso_seconds
-from worm.codec.strict_json import loads_document
 from worm.collections.trash import Deletion, Tombstone, delete_unchanged
 from worm.errors import Conflict, Corrupt, NotFound, UnsafeStore
+from worm.formats.strict_json import loads_document
 from worm.store.base import Attempt, Gone, Lost, Won
 from worm.store.memory import MemoryStore
 

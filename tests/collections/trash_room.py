@@ -12,7 +12,7 @@ from worm.collections.documents import write_metadata
 from worm.collections.layout import StorageResolver
 from worm.collections.trash import Deletion, Trash, delete_unchanged
 from worm.errors import Conflict
-from worm.schema import load_schema
+from worm.formats import load_schema
 from worm.store.base import Lost, Store, Won
 from worm.store.memory import MemoryStore
 

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from worm.cli.app import app
+from worm.cli.program import app
 from worm.dev.aws import Aws, reached_at, start_moto
 from worm.dev.demo import _show_containers
 from worm.dev.demo_view import Display

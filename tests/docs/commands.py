@@ -14,7 +14,7 @@ from botocore.model import ServiceModel
 from botocore.session import get_session
 
 from tests.docs.markdown import ROOT, Block
-from worm.cli.app import app
+from worm.cli.program import app
 from worm.dev.cfn import load
 
 OTHER_PROGRAMS = ("curl", "export", "python", "sed")

@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 
 from tests.cli.deployed import Deployed
 from tests.harness import created
-from worm.cli.app import app
+from worm.cli.program import app
 from worm.clock import VirtualClock
-from worm.maintenance.verify_record import record_verify
-from worm.model import connect, push
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.sdk.database import connect, push
 from worm.store.open import open_store
+from worm.upkeep.verify_record import record_verify
 
 NOW = datetime(2026, 2, 24, 12, 0, tzinfo=UTC)
 STACK, BUCKET = "acme", "acme-documents"

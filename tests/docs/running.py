@@ -21,7 +21,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.docs.markdown import Block, blocks
-from worm.cli.app import app
+from worm.cli.program import app
 
 Actions = Mapping[str, Callable[[], None]]
 

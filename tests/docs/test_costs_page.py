@@ -13,9 +13,11 @@ from typer.testing import CliRunner
 
 from tests.docs.markdown import ROOT, blocks
 from tests.docs.running import run_page
-from worm.cli.app import app
 from worm.cli.cost import ChangeKind, dollars
-from worm.deployment.costs import (
+from worm.cli.program import app
+from worm.dev.cfn import load
+from worm.query.planner import USD_PER_1000
+from worm.upkeep.deployment.costs import (
     ALARM_METRICS,
     CHANGES,
     METRICS,
@@ -31,8 +33,6 @@ from worm.deployment.costs import (
     rebuild,
     sweep_pass,
 )
-from worm.dev.cfn import load
-from worm.query.planner import USD_PER_1000
 
 PAGE = ROOT / "docs" / "costs.md"
 OBSERVABILITY = ROOT / "functions" / "observability.yaml"
@@ -96,7 +96,7 @@ def test_calls_of_the_api_are_part_of_the_bill() -> None:
 
 def test_the_prices_of_the_page_are_those_of_the_file() -> None:
     shown = next(one.text for one in blocks(PAGE) if one.language == "json")
-    assert json.loads(shown) == json.loads((ROOT / "shared/worm/deployment/prices.json").read_text())
+    assert json.loads(shown) == json.loads((ROOT / "shared/worm/upkeep/deployment/prices.json").read_text())
     assert set(PRICES.usd) == set(PRICE_NAMES)
 
 

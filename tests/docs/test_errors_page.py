@@ -18,7 +18,7 @@ from tests.project.source_tree import WORM, python_files
 from worm import errors
 from worm.api.problems import problem_of
 from worm.errors import NotFound, Unavailable, UniqueViolation, WormError
-from worm.journal.file import Locked
+from worm.log.journal.file import Locked
 from worm.version import DOCS_URL
 
 PAGE = ROOT / "docs" / "reference" / "errors.md"

@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 from tests.docs.markdown import ROOT
 from tests.docs.running import run_page
-from worm.cli.app import app
+from worm.cli.program import app
 from worm.dev.cfn import load
-from worm.schema.members import Definition
+from worm.formats.members import Definition
 
 FOLDER = ROOT / "docs" / "explanation"
 ROW = re.compile(r"^\| ([^|]+) \| ([^|]+) \| [^|]+ \| `([^`|]+)` \|$", re.MULTILINE)

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from tests.docs.markdown import ROOT, Block, blocks
 from worm.api.app import ROUTES
 from worm.api.local import LocalApi
-from worm.cli.app import app
-from worm.model import connect
+from worm.cli.program import app
+from worm.sdk.database import connect
 
 PAGE = ROOT / "docs" / "http.md"
 TOKEN = "a-token-of-the-docs"

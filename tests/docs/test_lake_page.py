@@ -8,8 +8,8 @@ import pytest
 
 from tests.docs.markdown import ROOT
 from tests.docs.running import run_page
-from worm.lake.actions import CHECKPOINT_EVERY, LOG_DAYS, RETENTION_DAYS
-from worm.lake.ddl import ENGINES
+from worm.tables.lake.actions import CHECKPOINT_EVERY, LOG_DAYS, RETENTION_DAYS
+from worm.tables.lake.ddl import ENGINES
 
 PAGE = ROOT / "docs" / "lake.md"
 

@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 from tests.docs.markdown import ROOT, blocks
 from worm import errors
-from worm.cli.app import app
+from worm.cli.program import app
 from worm.collections import layout
-from worm.schema.definition import IndexDef, LakeDef, ManifestDef, ModelDef, Schema, SnapshotsDef, StorageDef
-from worm.schema.fields import FieldDef
-from worm.schema.members import Definition
+from worm.formats.definition import IndexDef, LakeDef, ManifestDef, ModelDef, Schema, SnapshotsDef, StorageDef
+from worm.formats.fields import FieldDef
+from worm.formats.members import Definition
 from worm.tables import verify
 
 DOCS = ROOT / "docs"

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.docs.markdown import ROOT, blocks
-from worm.schema import load_schema
-from worm.schema.definition import JSON_SCHEMA, SCHEMA_URL
+from worm.formats import load_schema
+from worm.formats.definition import JSON_SCHEMA, SCHEMA_URL
 
 PAGE = ROOT / "docs" / "reference" / "schema.md"
 PUBLISHED: dict[str, Any] = json.loads(JSON_SCHEMA.read_text())

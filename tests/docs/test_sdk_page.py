@@ -15,9 +15,9 @@ from tests.docs.markdown import ROOT
 from tests.docs.running import run_page
 from tests.harness import copied
 from worm.clock import Ids, VirtualClock
-from worm.model import Model, Worm
-from worm.session import Maintenance
+from worm.sdk.database import Model, Worm
 from worm.store.memory import MemoryStore
+from worm.upkeep.session import Maintenance
 
 PAGE = ROOT / "docs" / "sdk.md"
 COUNT = 10

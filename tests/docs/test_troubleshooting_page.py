@@ -20,7 +20,7 @@ from tests.emulators import new_bucket
 from tests.harness import created
 from worm.dev.aws import start_moto
 from worm.errors import Unavailable
-from worm.model import Worm
+from worm.sdk.database import Worm
 from worm.store.base import Store
 from worm.store.open import open_store
 from worm.store.probe import PROBE_PREFIX

@@ -16,12 +16,12 @@ from tests.harness import schema_of
 from tests.template.stack import judged
 from worm.collections.collection import Collection
 from worm.dev.environment import Environment, Settings
-from worm.model import push
-from worm.schema import load_schema
-from worm.session import Session
-from worm.session import Settings as WorkerSettings
+from worm.formats import load_schema
+from worm.sdk.database import push
 from worm.store.s3 import S3Store
 from worm.tables.verify import VerifyReport, verify_collection
+from worm.upkeep.session import Session
+from worm.upkeep.session import Settings as WorkerSettings
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -22,12 +22,12 @@ import pytest
 from tests.attach.attach_room import SCHEMA, Room
 from tests.emulators import new_bucket
 from worm.errors import NotFound
-from worm.maintenance.sweep import Sweep
-from worm.session import Session, Settings
 from worm.store.s3 import S3Store
-from worm.workers.batch import BatchOutcome, Message
-from worm.workers.capture import Capture
-from worm.workers.tables import Fold
+from worm.upkeep.session import Session, Settings
+from worm.upkeep.sweep import Sweep
+from worm.upkeep.workers.batch import BatchOutcome, Message
+from worm.upkeep.workers.capture import Capture
+from worm.upkeep.workers.tables import Fold
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient

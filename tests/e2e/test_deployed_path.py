@@ -6,8 +6,8 @@ import time
 import pytest
 
 from tests.e2e.conftest import SCHEMA, Deployment
-from worm.model import Worm
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.sdk.database import Worm
 
 pytestmark = [pytest.mark.slow]
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.e2e.conftest import SCHEMA, Deployment
 from worm.collections.documents import MAX_DOCUMENT_BYTES
-from worm.model import Worm
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.sdk.database import Worm
 
 pytestmark = [pytest.mark.slow]
 LARGE = 5_000_000

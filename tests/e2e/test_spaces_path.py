@@ -12,11 +12,11 @@ from tests.sdk.bank_room import ACCOUNT, TRANSFER
 from tests.sdk.sessions import must
 from worm.dev.faults import FaultPolicy
 from worm.dev.worker import OutcomeKind
-from worm.model import Worm, connect, push
-from worm.schema import load_schema
-from worm.session import Session
+from worm.formats import load_schema
+from worm.sdk.database import Worm, connect, push
 from worm.store.base import PUT_ID, Object
 from worm.tables.verify import verify_collection
+from worm.upkeep.session import Session
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -26,8 +26,8 @@ from worm.dev.sample.documents import SCHEMA_PATH
 from worm.dev.specs import Template
 from worm.dev.template import read_template
 from worm.dev.worker import OutcomeKind
-from worm.model import Worm, push
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.sdk.database import Worm, push
 from worm.store.s3 import S3Store
 
 HERE = Path(__file__).resolve().parent

@@ -12,7 +12,7 @@ import pytest
 from tests.events.make_events import BUCKET
 from worm.errors import WormError
 from worm.log.keys import DbKeys, segment_of
-from worm.workers.batch import KeyHint, hints_of
+from worm.upkeep.workers.batch import KeyHint, hints_of
 
 HERE = Path(__file__).resolve().parent
 ACME, ACME_CORP, ZETA = (f"org/invoices/{name}/data.json" for name in ("acme", "acme corp", "zeta"))

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from worm.clock import VirtualClock
-from worm.codec.frames import encode
-from worm.codec.strict_json import JsonObject
-from worm.journal.file import OPLOG, JournalDisk
-from worm.journal.records import Op, Record
-from worm.journal.state import StoreState
-from worm.journal.store import LogStore
+from worm.formats.frames import encode
+from worm.formats.strict_json import JsonObject
+from worm.log.journal.file import OPLOG, JournalDisk
+from worm.log.journal.records import Op, Record
+from worm.log.journal.state import StoreState
+from worm.log.journal.store import LogStore
 
 
 class QuickDisk(JournalDisk):

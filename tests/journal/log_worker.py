@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 from worm.errors import WormError
-from worm.journal.store import LogStore
+from worm.log.journal.store import LogStore
 
 
 def hold(directory: Path) -> None:

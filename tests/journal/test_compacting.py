@@ -18,9 +18,9 @@ from tests.journal.log_room import (
     write_log,
 )
 from worm.errors import CommitStateUnknown, Corrupt, Unavailable
-from worm.journal.file import COMPACTING, OPLOG, Poisoned
-from worm.journal.records import Abort, Begin, Insert
-from worm.journal.state import minimal
+from worm.log.journal.file import COMPACTING, OPLOG, Poisoned
+from worm.log.journal.records import Abort, Begin, Insert
+from worm.log.journal.state import minimal
 
 pytestmark = pytest.mark.slow
 
@@ -151,7 +151,7 @@ def test_what_was_written_is_read_back_before_it_counts(path: Path, harm: str, s
 
 
 def test_a_new_log_with_another_state_is_not_taken(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worm.journal.store.minimal", lambda state: list(minimal(state))[:-1])
+    monkeypatch.setattr("worm.log.journal.store.minimal", lambda state: list(minimal(state))[:-1])
     original = log_bytes(path)
     with store_at(path) as store, pytest.raises(Corrupt, match="replaying it gives a different state: c: document 5"):
         store.compact()

@@ -21,11 +21,11 @@ from tests.journal.log_room import (
     store_at,
     write_log,
 )
-from worm.codec.frames import encode, frame
 from worm.errors import CommitStateUnknown, Corrupt, Denied, Invalid, NotFound, Unavailable
-from worm.journal.file import COMPACTING, LOCK, OPLOG, FileLog, Locked, Poisoned, replay
-from worm.journal.records import Insert, Record
-from worm.journal.store import LogStore
+from worm.formats.frames import encode, frame
+from worm.log.journal.file import COMPACTING, LOCK, OPLOG, FileLog, Locked, Poisoned, replay
+from worm.log.journal.records import Insert, Record
+from worm.log.journal.store import LogStore
 
 ROOT = Path(__file__).resolve().parents[2]
 

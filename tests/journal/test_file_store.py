@@ -18,11 +18,11 @@ from tests.journal.log_room import (
     state_of,
     write_log,
 )
-from worm.codec.strict_json import MAX_BYTES, JsonObject
 from worm.errors import Conflict, Invalid, NotFound
-from worm.journal.file import OPLOG, replay
-from worm.journal.records import Abort, Begin, Change, Commit, Insert
-from worm.journal.store import LogStore
+from worm.formats.strict_json import MAX_BYTES, JsonObject
+from worm.log.journal.file import OPLOG, replay
+from worm.log.journal.records import Abort, Begin, Change, Commit, Insert
+from worm.log.journal.store import LogStore
 
 SPEC: JsonObject = {
     "fields": {"name": {"type": "string", "required": True}, "age": {"type": "integer"}},

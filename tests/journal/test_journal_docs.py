@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from tests.docs.markdown import ROOT, blocks
 from tests.journal.log_room import log_bytes
-from worm.codec.frames import decode_whole
-from worm.codec.strict_json import JsonValue, dumps
-from worm.journal.file import OPLOG
-from worm.journal.pack import MAGIC, unpack
-from worm.journal.records import TOKENS, Insert, Record, record_of
-from worm.journal.store import LogStore
+from worm.formats.frames import decode_whole
+from worm.formats.strict_json import JsonValue, dumps
 from worm.log.config import LogConfig
+from worm.log.journal.file import OPLOG
+from worm.log.journal.pack import MAGIC, unpack
+from worm.log.journal.records import TOKENS, Insert, Record, record_of
+from worm.log.journal.store import LogStore
 from worm.log.segment import Segment
 
 FORMATS = ROOT / "docs" / "formats.md"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from worm.journal.store import LogStore, verify
+from worm.log.journal.store import LogStore, verify
 
 ROOT = Path(__file__).resolve().parents[2]
 LOOPS = 50

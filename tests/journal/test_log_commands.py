@@ -11,15 +11,15 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.journal.log_room import log_bytes, store_at
-from worm.cli.app import app
 from worm.cli.log import shown
+from worm.cli.program import app
 from worm.clock import VirtualClock
-from worm.codec.frames import encode
-from worm.codec.logs import LogLine, LogTools
 from worm.errors import Conflict
-from worm.journal.file import OPLOG
-from worm.journal.records import Insert, Record
-from worm.journal.tools import DirectoryTools
+from worm.formats.frames import encode
+from worm.formats.logs import LogLine, LogTools
+from worm.log.journal.file import OPLOG
+from worm.log.journal.records import Insert, Record
+from worm.log.journal.tools import DirectoryTools
 from worm.log.writer import LogWriter
 from worm.store.open import open_store
 

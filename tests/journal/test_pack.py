@@ -11,8 +11,8 @@ import pytest
 
 from tests.journal.log_room import QuickDisk, every_death, log_bytes, state_of, store_at
 from worm.errors import Conflict, Corrupt, Invalid, NotFound, Unavailable
-from worm.journal.file import COMPACTING, LOCK, OPLOG, Locked
-from worm.journal.pack import MAGIC, Caps, check_path, pack, unpack
+from worm.log.journal.file import COMPACTING, LOCK, OPLOG, Locked
+from worm.log.journal.pack import MAGIC, Caps, check_path, pack, unpack
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worm.codec.frames import Frame, decode_whole, encode, frame
-from worm.codec.strict_json import JsonObject, JsonValue, dumps
 from worm.errors import Corrupt, Invalid
-from worm.journal.records import (
+from worm.formats.frames import Frame, decode_whole, encode, frame
+from worm.formats.strict_json import JsonObject, JsonValue, dumps
+from worm.log.journal.records import (
     TOKENS,
     Abort,
     Begin,

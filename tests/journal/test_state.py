@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.journal.log_room import write_log
-from worm.codec.strict_json import JsonObject, JsonValue
 from worm.errors import Conflict, Invalid, NotFound
-from worm.journal.file import OPLOG, replay
-from worm.journal.records import Abort, Begin, Commit, CreateIndex, Define, Delete, Insert, Op, Record, Replace
-from worm.journal.state import Draft, LogFold, StoreState, minimal
+from worm.formats.strict_json import JsonObject, JsonValue
+from worm.log.journal.file import OPLOG, replay
+from worm.log.journal.records import Abort, Begin, Commit, CreateIndex, Define, Delete, Insert, Op, Record, Replace
+from worm.log.journal.state import Draft, LogFold, StoreState, minimal
 
 
 def doc(id: int, **members: object) -> JsonObject:

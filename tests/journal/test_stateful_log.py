@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from tests.journal.log_room import DyingDisk, Killed, QuickDisk, log_bytes, opened
-from worm.codec.strict_json import JsonObject, JsonValue, dumps
 from worm.errors import Conflict, Invalid, NotFound
-from worm.journal.file import OPLOG
-from worm.journal.pack import pack, unpack
-from worm.journal.store import LogStore, StoreTransaction
+from worm.formats.strict_json import JsonObject, JsonValue, dumps
+from worm.log.journal.file import OPLOG
+from worm.log.journal.pack import pack, unpack
+from worm.log.journal.store import LogStore, StoreTransaction
 
 pytestmark = pytest.mark.slow
 

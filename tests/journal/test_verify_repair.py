@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.journal.log_room import DyingDisk, QuickDisk, every_death, log_bytes, opened, state_of, store_at, write_log
-from worm.codec.strict_json import dumps
 from worm.errors import NotFound
-from worm.journal import store, tools
-from worm.journal.file import OPLOG, Locked
-from worm.journal.records import Begin, Insert
-from worm.journal.state import minimal
+from worm.formats.strict_json import dumps
+from worm.log.journal import store, tools
+from worm.log.journal.file import OPLOG, Locked
+from worm.log.journal.records import Begin, Insert
+from worm.log.journal.state import minimal
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from typing import Any
 from deltalake import DeltaTable
 
 from tests.harness import DataPath, schema_of
-from worm.lake.publish import Lake, Publication
 from worm.store.base import Store
+from worm.tables.lake.publish import Lake, Publication
 
 DIRECTORY = "org/customers/.worm.lake/"
 LOG = f"{DIRECTORY}_delta_log/"

@@ -10,9 +10,9 @@ import pytest
 from tests.harness import DataPath
 from tests.lake.lake_room import LOG, TIP, fill, lake_of, lake_path, opened, publish, published
 from worm.errors import Corrupt
-from worm.lake.upkeep import lake_status
-from worm.maintenance.repair import repair_model
-from worm.maintenance.verifying import verify_model
+from worm.tables.lake.upkeep import lake_status
+from worm.upkeep.repair import repair_model
+from worm.upkeep.verifying import verify_model
 
 Damage = Callable[[DataPath], str]
 FIRST = f"{LOG}{0:020d}.json"

@@ -25,16 +25,16 @@ from tests.lake.lake_room import (
     published,
     revision,
 )
-from worm.codec.strict_json import JsonObject
 from worm.collections.layout import SCHEMA_KEY
 from worm.dev.faulty_store import Fault, FaultyStore, SimulatedCrash
 from worm.errors import Corrupt, Invalid, Unavailable
-from worm.lake.log import DeltaLog
-from worm.lake.publish import Lake, Publication
-from worm.lake.upkeep import lake_status, vacuum
-from worm.maintenance.purge import Purge
-from worm.maintenance.why import explain_key
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.formats.strict_json import JsonObject
+from worm.tables.lake.log import DeltaLog
+from worm.tables.lake.publish import Lake, Publication
+from worm.tables.lake.upkeep import lake_status, vacuum
+from worm.upkeep.purge import Purge
+from worm.upkeep.why import explain_key
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("_deltas_stay")]
 WRITES_MAX = 40

@@ -29,15 +29,15 @@ from tests.lake.lake_room import (
     published,
     revision,
 )
-from worm.codec.strict_json import JsonValue
 from worm.collections.entries import Change, Head
 from worm.collections.layout import SCHEMA_KEY
 from worm.errors import Invalid
-from worm.lake.actions import LogState, decode_checkpoint
-from worm.lake.upkeep import lake_status
-from worm.maintenance.purge import Purge
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.formats.strict_json import JsonValue
+from worm.tables.lake.actions import LogState, decode_checkpoint
+from worm.tables.lake.upkeep import lake_status
 from worm.tables.manifest import Manifest
+from worm.upkeep.purge import Purge
 
 VALUES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {},
@@ -288,7 +288,7 @@ def test_a_worker_that_cannot_publish_has_folded_all_the_same_and_the_sweep_says
 
 def test_a_worker_in_a_rush_leaves_publishing_to_later(monkeypatch: pytest.MonkeyPatch) -> None:
     path = lake_path(every="1s")
-    monkeypatch.setattr("worm.workers.tables.RUSH_SETS", 1)
+    monkeypatch.setattr("worm.upkeep.workers.tables.RUSH_SETS", 1)
     fill(path, 6)
     assert versions(path) == 0
     path.sweep()
@@ -300,13 +300,13 @@ def test_what_is_too_large_for_the_worker_is_left_to_the_sweep_and_then_to_you(m
     path = lake_path(every="1s")
     fill(path, 12)
     before = versions(path)
-    monkeypatch.setattr("worm.workers.tables.TIDY_BYTES_MAX", 10)
-    monkeypatch.setattr("worm.maintenance.sweep.SWEEP_BYTES_MAX", 10)
+    monkeypatch.setattr("worm.upkeep.workers.tables.TIDY_BYTES_MAX", 10)
+    monkeypatch.setattr("worm.upkeep.sweep.SWEEP_BYTES_MAX", 10)
     path.put("c001", {"name": "new"})
     path.settle()
     path.sweep()
     assert versions(path) == before
-    monkeypatch.setattr("worm.maintenance.sweep.SWEEP_BYTES_MAX", 100_000)
+    monkeypatch.setattr("worm.upkeep.sweep.SWEEP_BYTES_MAX", 100_000)
     path.sweep()
     assert versions(path) == before + 1
     path.put("c002", {"name": "new"})
@@ -320,7 +320,7 @@ def test_a_sweep_without_time_leaves_a_large_publication_to_the_next_one(monkeyp
     path = lake_path(every="1s")
     fill(path, 12)
     before = versions(path)
-    for place in ("worm.workers.tables", "worm.maintenance.sweep"):
+    for place in ("worm.upkeep.workers.tables", "worm.upkeep.sweep"):
         monkeypatch.setattr(f"{place}.TIDY_BYTES_MAX", 10)
     path.put("c001", {"name": "new"})
     path.settle()

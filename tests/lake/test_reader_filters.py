@@ -9,7 +9,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from tests.lake.lake_room import lake_path, opened, publish
-from worm.codec.strict_json import JsonObject
+from worm.formats.strict_json import JsonObject
 
 FIELDS: dict[str, object] = {
     "flag": {"type": "boolean"},

@@ -13,9 +13,9 @@ from typing import cast
 import pytest
 
 from worm.clock import Ids, SystemClock, VirtualClock
-from worm.codec.strict_json import JsonObject
 from worm.dev.faulty_store import Fault, FaultyStore
 from worm.errors import CommitStateUnknown, Fenced, Invalid, Unavailable, WormError
+from worm.formats.strict_json import JsonObject
 from worm.log.config import LogConfig
 from worm.log.group import GroupCommit, _Blocked, _end
 from worm.log.reader import LogReader

@@ -8,11 +8,11 @@ from itertools import islice
 import pytest
 
 from worm.clock import Ids, VirtualClock
-from worm.codec.frames import Torn
-from worm.codec.logs import LogLine, LogVerifyReport
-from worm.codec.strict_json import JsonObject, JsonValue
 from worm.dev.faulty_store import FaultyStore
 from worm.errors import Conflict, Corrupt, Invalid, NotFound
+from worm.formats.frames import Torn
+from worm.formats.logs import LogLine, LogVerifyReport
+from worm.formats.strict_json import JsonObject, JsonValue
 from worm.log.collect import LogCollector
 from worm.log.config import LogConfig
 from worm.log.keys import DbKeys

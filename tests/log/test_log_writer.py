@@ -11,9 +11,9 @@ from functools import partial
 import pytest
 
 from worm.clock import Ids, VirtualClock
-from worm.codec.strict_json import JsonObject
 from worm.dev.faulty_store import Fault, FaultyStore
 from worm.errors import CommitStateUnknown, Corrupt, Denied, Expired, Fenced, Invalid, Unavailable
+from worm.formats.strict_json import JsonObject
 from worm.log.collect import LogCollector
 from worm.log.config import LogConfig
 from worm.log.fence import lease_file, root_file, take_lease

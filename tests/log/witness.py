@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from worm.codec.strict_json import JsonObject
 from worm.errors import CommitStateUnknown, WormError
+from worm.formats.strict_json import JsonObject
 from worm.log.group import GroupCommit
 from worm.log.reader import LogReader
 from worm.log.writer import LogWriter

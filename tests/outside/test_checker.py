@@ -13,13 +13,13 @@ import pytest
 from tests.outside.checker import Bucket, Checker, Document, canonical, document_of, segment
 from tests.outside.schema import SCHEMA
 from tests.project.source_tree import imported_modules
-from worm.codec.strict_json import dumps, seal
 from worm.dev.aws import start_moto
-from worm.maintenance.sweep import Sweep
-from worm.model import Worm, push
-from worm.schema import load_schema
-from worm.session import Session
+from worm.formats import load_schema
+from worm.formats.strict_json import dumps, seal
+from worm.sdk.database import Worm, push
 from worm.store.s3 import S3Store
+from worm.upkeep.session import Session
+from worm.upkeep.sweep import Sweep
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

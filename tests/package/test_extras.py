@@ -28,7 +28,7 @@ db = worm.connect("./data")
 rows = db.model("Customer").find_all(select=["name"])
 """
 PROOFS = {
-    "api": "import worm.api.app, worm.workers.lambdas",
+    "api": "import worm.api.app, worm.upkeep.workers.lambdas",
     "arrow": ROWS + "assert rows.to_arrow().num_rows == len(rows.to_pandas()) == 1",
     "fast": "import msgspec",
     "spark": "import pkgutil, importlib, worm.spark\n"
@@ -71,7 +71,7 @@ def test_every_module_loads_or_says_what_to_install(environment: Environments, t
     assert (ended.returncode, ended.stderr) == (0, "")
     modules = {line.split()[0] for line in ended.stdout.splitlines()} - {"worm.tables.typed"}  # queries go without it
     rooms = {".".join(one.split(".")[:2]) for one in modules}
-    assert rooms == {"worm.api", "worm.cli", "worm.dev", "worm.spark", "worm.workers"}
+    assert rooms == {"worm.api", "worm.cli", "worm.dev", "worm.spark", "worm.upkeep.workers"}
 
 
 def test_the_command_works_with_cli_and_names_the_extra_that_a_subcommand_needs(

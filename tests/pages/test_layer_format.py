@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from worm.codec.strict_json import JsonObject, dumps, loads_own
 from worm.errors import Corrupt, Invalid
+from worm.formats.strict_json import JsonObject, dumps, loads_own
 from worm.pages.layer_file import (
     TAIL_BYTES,
     Block,

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from tests.pages.page_room import DB, MIN_AGE, PausingStore, Room
-from worm.codec.strict_json import JsonObject
 from worm.errors import Fenced, Invalid, NotFound, SnapshotExpired
+from worm.formats.strict_json import JsonObject
 from worm.pages.collect import covered_from
 from worm.pages.compact import Compactor
 from worm.pages.db import PageDb

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.pages.page_room import DB, MIN_AGE, ROOT, Room, flipped
-from worm.codec.logs import LogProblem
 from worm.errors import NotFound
+from worm.formats.logs import LogProblem
 from worm.pages.manifest import MAIN
 from worm.pages.verify import verify_pages
 from worm.store.memory import MemoryStore

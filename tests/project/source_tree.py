@@ -47,6 +47,8 @@ class Source:
     """Line and the last two names: `(3, "time.sleep")`."""
     imports: frozenset[str]
     imports_at_run_time: frozenset[str]
+    names: frozenset[tuple[str, str]]
+    """Module and name of each `from module import name`."""
 
 
 @cache
@@ -64,6 +66,12 @@ def source(path: Path) -> Source:
         [(node.lineno, f"{_last_name(node.value)}.{node.attr}") for node in found if isinstance(node, ast.Attribute)],
         _imports(found),
         _imports(_outside_type_checking(tree)),
+        frozenset(
+            (node.module, alias.name)
+            for node in found
+            if isinstance(node, ast.ImportFrom) and node.module
+            for alias in node.names
+        ),
     )
 
 
@@ -98,6 +106,11 @@ def _outside_type_checking(tree: ast.AST) -> Iterator[ast.AST]:
 def imported_modules(path: Path, *, at_run_time_only: bool = True) -> frozenset[str]:
     """Full names of the modules that a file imports, with `from x import y` as both `x` and `x.y`."""
     return source(path).imports_at_run_time if at_run_time_only else source(path).imports
+
+
+def imported_names(path: Path) -> frozenset[tuple[str, str]]:
+    """Module and name of each `from module import name`, wherever in the file."""
+    return source(path).names
 
 
 def relative(path: Path) -> str:

@@ -20,7 +20,7 @@ from scripts.benchmarks._growth import HEADS, MANIFEST, Growth
 from scripts.benchmarks._lifecycle import lifecycle
 from scripts.benchmarks._turns import check_answers, medians
 from tests.project.source_tree import ROOT
-from worm.codec.strict_json import dumps
+from worm.formats.strict_json import dumps
 from worm.store.memory import MemoryStore
 
 

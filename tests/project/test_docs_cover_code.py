@@ -12,7 +12,7 @@ import typer.main
 import worm.errors
 from tests.docs.markdown import anchors
 from tests.project.source_tree import ROOT, python_files
-from worm.cli.app import app
+from worm.cli.program import app
 from worm.dev.cfn import load
 
 SETTING = re.compile(r"[\"'](WORM_[A-Z_]*[A-Z])[\"']")

@@ -2,49 +2,37 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from tests.project.source_tree import ROOT, WORM, imported_modules, python_files, relative, source
+from tests.project.source_tree import ROOT, WORM, imported_modules, imported_names, python_files, relative, source
 
 ROOMS = [
     "dev",
     "cli",
     "spark",
     "api",
-    "aio",
-    "model",
     "sdk",
-    "deployment",
-    "workers",
-    "maintenance",
-    "session",
-    "folding",
-    "bridge",
+    "upkeep",
+    "spaces",
     "query",
-    "lake",
     "tables",
     "collections",
-    "spaces",
     "pages",
     "log",
-    "journal",
-    "schema",
     "store",
-    "codec",
-    "position",
+    "formats",
     "clock",
     "errors",
 ]
 """From top to bottom. The package's own `__init__` stands above them all: it only names what is public."""
 
-SPACES = {"bridge", "spaces", "pages"}
-
 PROGRAMS = {"dev", "spark"}
 """The embedded AWS and the Spark jobs: programs around the library, each with words and clocks of its own."""
 
-WITHOUT_A_RANK = {"forks", "values", "version"}
+WITHOUT_A_RANK = {"doors", "forks", "values", "version"}
 """Modules that import nothing of worm and may be used from everywhere."""
 
 CLOCK = WORM / "clock.py"
@@ -63,14 +51,14 @@ CHANCE_AND_TIME = {
 HOMES = {
     "boto3": [
         "shared/worm/store/",
-        "shared/worm/deployment/aws.py",
-        "shared/worm/workers/lambdas.py",
+        "shared/worm/upkeep/deployment/aws.py",
+        "shared/worm/upkeep/workers/lambdas.py",
         "shared/worm/dev/",
     ],
     "botocore": [
         "shared/worm/store/",
-        "shared/worm/deployment/aws.py",
-        "shared/worm/workers/lambdas.py",
+        "shared/worm/upkeep/deployment/aws.py",
+        "shared/worm/upkeep/workers/lambdas.py",
         "shared/worm/dev/",
     ],
     "moto": ["shared/worm/dev/"],
@@ -81,14 +69,12 @@ HOMES = {
     "typer": ["shared/worm/cli/", "shared/worm/dev/"],
     "worm.dev": ["shared/worm/dev/"],
     "worm.spark": ["shared/worm/cli/table.py", "shared/worm/spark/", "shared/pyspark_worm/", "spark_jobs/"],
-    "aws_lambda_powertools": ["shared/worm/api/routes.py", "shared/worm/workers/", "functions/"],
+    "aws_lambda_powertools": ["shared/worm/api/routes.py", "shared/worm/upkeep/workers/", "functions/"],
 }
 """Where a package may be imported; the Lambda layer and its cold start depend on it."""
 
 SOURCES = [path for folder in ("shared", "functions", "spark_jobs") for path in python_files(ROOT / folder)]
 FUNCTION_LINES_MAX = 50
-APART = "is a separate module because"
-"""How a header says why a module with one importer is no part of that."""
 SAME_IN_SEVERAL: dict[str, str] = {}
 """Class names that may occur twice, with the reason."""
 CONFTEST_LINES_MAX = 100
@@ -115,10 +101,15 @@ def _name(path: Path) -> str:
 
 
 def _graph(*, at_run_time_only: bool) -> dict[str, set[str]]:
-    """Which modules of the library a module of it imports, wherever in the file."""
+    """Which modules of the library a module of it imports, wherever in the file; a module needs no door of its own
+    room, which `from worm.room import module` names too."""
     names = {_name(path): path for path in python_files(WORM)}
     return {
-        name: {one for one in imported_modules(path, at_run_time_only=at_run_time_only) if one in names and one != name}
+        name: {
+            one
+            for one in imported_modules(path, at_run_time_only=at_run_time_only)
+            if one in names and one not in (name, f"worm.{_room(name)}")
+        }
         for name, path in names.items()
         if name != "worm"
     }
@@ -147,24 +138,43 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert {name: sorted(imported) for name, imported in sorted(graph.items())} == {}
 
 
-def test_a_module_with_one_importer_in_its_own_room_says_why_it_is_one() -> None:
-    """Files that are always read together are one file, unless one half can be used without the other."""
-    importers: dict[str, set[str]] = {}
-    for importer, imported in _graph(at_run_time_only=False).items():
-        for name in imported:
-            importers.setdefault(name, set()).add(importer)
-    for path in SOURCES:
-        if not path.is_relative_to(WORM):
-            for name in imported_modules(path, at_run_time_only=False):
-                importers.setdefault(name, set()).add(relative(path))
-    silent = []
-    for path in _library():
-        name = _name(path)
-        known_by = importers.get(name, set())
-        is_neighbour = len(known_by) == 1 and all(_room(one) == _own_room(path) for one in known_by)
-        if is_neighbour and path.name != "__init__.py" and APART not in " ".join(source(path).docstring.split()):
-            silent.append(f"{relative(path)} (imported by {next(iter(known_by))})")
-    assert silent == []
+def _rooms() -> list[str]:
+    return [name for name in ROOMS if (WORM / name / "__init__.py").exists()]
+
+
+def test_other_rooms_import_from_the_door_of_a_room() -> None:
+    """What stands behind the door may change without anybody else noticing."""
+    inside = [
+        f"{relative(path)} imports {name} from {module}"
+        for path in SOURCES
+        for module, name in imported_names(path)
+        if (room := _room(f"{module}.{name}")) in _rooms()
+        and not (path.is_relative_to(WORM) and _own_room(path) == room)
+        and module not in ("worm", f"worm.{room}")
+    ]
+    assert inside == []
+
+
+@pytest.mark.parametrize("room", _rooms())
+def test_a_door_names_what_is_behind_it(room: str) -> None:
+    """Type checkers read the imports of a door, Python its table: both name the same."""
+    path = WORM / room / "__init__.py"
+    package = import_module(f"worm.{room}")
+    for module, name in imported_names(path):
+        if module.startswith(f"worm.{room}"):
+            assert getattr(package, name) is getattr(import_module(module), name)
+
+
+def test_a_door_names_only_what_other_rooms_use() -> None:
+    inside = [WORM / room / "__init__.py" for room in _rooms()]
+    used = {one for path in SOURCES if path not in inside for one in imported_names(path)}
+    idle = [
+        f"{relative(path)}: {name}"
+        for path in inside
+        for module, name in sorted(imported_names(path))
+        if _room(module) == _own_room(path) and (f"worm.{_own_room(path)}", name) not in used
+    ]
+    assert idle == []
 
 
 def test_no_two_modules_of_a_room_differ_by_an_s() -> None:
@@ -181,10 +191,9 @@ def test_a_class_name_means_one_thing() -> None:
     assert {name: found for name, found in homes.items() if len(found) > 1 and name not in SAME_IN_SEVERAL} == {}
 
 
-def test_neighbours_that_must_not_know_each_other_do_not() -> None:
-    """SDK and workers both stand on maintenance; collections and tables reach a space by a port only."""
-    apart = {"sdk": {"workers"}, "model": {"workers"}, "collections": SPACES, "tables": SPACES, "query": SPACES}
-    apart |= {"log": {"journal"}, "pages": {"journal"}, "spaces": {"journal"}}
+def test_collections_and_their_queries_know_nothing_of_spaces() -> None:
+    """They reach a space through a port only, although pages and log are below them."""
+    apart = {"collections": {"pages", "log"}, "tables": {"pages", "log"}, "query": {"pages", "log"}}
     known = [
         f"{relative(path)} imports {module}"
         for path in python_files(WORM)

@@ -13,7 +13,7 @@ from typing import cast
 
 from hypothesis import strategies as st
 
-from worm.codec.strict_json import JsonValue
+from worm.formats.strict_json import JsonValue
 
 Found = tuple[JsonValue, ...]
 """One value, or nothing where the path ends nowhere."""

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 
 from tests.examples import examples
 from tests.query.filter_oracle import FILTERS, ROWS, compare, ends_in, is_equal, oracle, value_of
-from worm.codec.strict_json import JsonValue
 from worm.errors import Invalid
+from worm.formats.strict_json import JsonValue
 from worm.query.aggregate import Aggregate, Distinct
 from worm.query.query import Row
 from worm.tables.columns import Columns

@@ -11,8 +11,8 @@ from uuid import UUID
 import pytest
 
 from tests.docs.markdown import ROOT
-from worm.codec.strict_json import MISSING, JsonValue
 from worm.errors import Invalid
+from worm.formats.strict_json import MISSING, JsonValue
 from worm.query.filters import (
     CHARACTERS_MAX,
     DEPTH_MAX,

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 
 from tests.examples import examples
 from tests.query.filter_oracle import DOCUMENTS, FILTERS, ROWS, SORTS, Dice, compare_rows, oracle, value_of
-from worm.codec.strict_json import JsonValue
 from worm.collections.entries import project
+from worm.formats.strict_json import JsonValue
 from worm.query.filters import Filter
 from worm.query.query import Query, Row
 from worm.tables.columns import Columns

@@ -9,9 +9,9 @@ import pytest
 
 from tests.harness import DataPath, schema_of
 from tests.sdk.sessions import Bench, must
-from worm.model import Model, Worm
+from worm.formats import load_schema
 from worm.query.planner import COVERED, TOLD_BEHIND
-from worm.schema import load_schema
+from worm.sdk.database import Model, Worm
 from worm.tables.view import ASSUMED_COUNT
 
 

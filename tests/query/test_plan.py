@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from worm.clock import Ids, VirtualClock
-from worm.codec.strict_json import JsonValue
 from worm.collections.entries import Row
 from worm.errors import Invalid
-from worm.model import Model, Worm
+from worm.formats import load_schema
+from worm.formats.strict_json import JsonValue
 from worm.query.planner import ASSUMED_MATCHES, FEW, PROMISED, usd
-from worm.schema import load_schema
+from worm.sdk.database import Model, Worm
 from worm.store.memory import MemoryStore
 
 CUSTOMER: dict[str, object] = {

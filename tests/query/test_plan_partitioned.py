@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from tests.query.test_plan import Room
-from worm.codec.strict_json import JsonValue
+from worm.formats.strict_json import JsonValue
 from worm.query import planner
 from worm.query.needs import STRATEGIES
 from worm.tables.view import TableView

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from worm.codec.strict_json import JsonValue
 from worm.errors import Invalid
+from worm.formats import load_schema
+from worm.formats.strict_json import JsonValue
 from worm.query.needs import Needs, Request
 from worm.query.planner import (
     ASSUMED_MATCHES,
@@ -28,7 +29,6 @@ from worm.query.planner import (
     estimate,
 )
 from worm.query.query import Query
-from worm.schema import load_schema
 from worm.tables.root import Counted, IndexPieces, Piece, Root
 from worm.tables.view import Size
 

@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
-from worm.codec.strict_json import JsonValue
 from worm.errors import Invalid
+from worm.formats.strict_json import JsonValue
 from worm.query import sort
 from worm.query.query import Page, Query, Row, Sort
 from worm.query.sort import Order, arrange

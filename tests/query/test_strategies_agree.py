@@ -17,12 +17,12 @@ import pytest
 from tests.examples import examples
 from tests.query.filter_oracle import compare, compare_rows, ends_in, is_equal, oracle, value_of
 from worm.clock import Ids, VirtualClock
-from worm.codec.strict_json import JsonValue
 from worm.collections.entries import Row
 from worm.errors import Invalid
-from worm.model import Model, Worm
+from worm.formats import load_schema
+from worm.formats.strict_json import JsonValue
 from worm.query.needs import STRATEGIES, Strategy
-from worm.schema import load_schema
+from worm.sdk.database import Model, Worm
 from worm.store.memory import MemoryStore
 
 FIELDS: dict[str, object] = {

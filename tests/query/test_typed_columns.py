@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from tests.examples import examples
 from tests.query.filter_oracle import FILTERS, ROWS, SORTS
 from tests.query.typed_parts import TypedPart, typed_columns
-from worm.codec.strict_json import MISSING, JsonValue, dumps
 from worm.collections.entries import Row
 from worm.errors import Invalid
+from worm.formats.strict_json import MISSING, JsonValue, dumps
 from worm.query.aggregate import Aggregate, Computed, Distinct
 from worm.query.filters import Condition, Filter, condition
 from worm.query.query import Query

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from worm.codec.strict_json import JsonObject, JsonValue
 from worm.errors import Invalid
-from worm.schema import ModelDef, load_schema
-from worm.schema.fields import is_datetime_start
+from worm.formats import ModelDef, load_schema
+from worm.formats.fields import is_datetime_start
+from worm.formats.strict_json import JsonObject, JsonValue
 
 
 def model(fields: JsonObject, **definition: object) -> ModelDef:

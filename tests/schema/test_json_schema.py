@@ -14,9 +14,8 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # h
 
 from tests.examples import examples
 from tests.schema.test_load_schema import DESIGN_EXAMPLE, SAMPLE
-from worm.codec.strict_json import JsonObject, JsonValue
 from worm.errors import Invalid
-from worm.schema import (
+from worm.formats import (
     FieldDef,
     IndexDef,
     LakeDef,
@@ -27,9 +26,10 @@ from worm.schema import (
     StorageDef,
     load_schema,
 )
-from worm.schema.definition import JSON_SCHEMA, SCHEMA_URL
-from worm.schema.fields import FIELD_TYPES
-from worm.schema.members import _REQUIRED, Definition, Member, Problem
+from worm.formats.definition import JSON_SCHEMA, SCHEMA_URL
+from worm.formats.fields import FIELD_TYPES
+from worm.formats.members import _REQUIRED, Definition, Member, Problem
+from worm.formats.strict_json import JsonObject, JsonValue
 
 PUBLISHED: dict[str, Any] = json.loads(JSON_SCHEMA.read_text())
 DEFINITIONS: dict[str, type[Definition]] = {

@@ -11,7 +11,7 @@ import pytest
 
 import worm.dev
 from worm.errors import Invalid, NotFound
-from worm.schema import ModelDef, Schema, StorageDef, load_schema
+from worm.formats import ModelDef, Schema, StorageDef, load_schema
 
 SAMPLE = Path(worm.dev.__file__).parent / "sample" / "schema.json"
 

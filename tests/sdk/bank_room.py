@@ -8,26 +8,26 @@ from copy import copy
 from pathlib import Path
 
 from tests.harness import copied, created
-from worm.bridge.applied import RUN_MAX, Applied
 from worm.clock import Deadline, Ids, VirtualClock
-from worm.codec.strict_json import JsonObject
 from worm.collections.claims import restore_claims
 from worm.collections.entries import OplogEntry
 from worm.collections.layout import SCHEMA_KEY
 from worm.dev.faulty_store import FaultyStore
+from worm.formats import load_schema
+from worm.formats.strict_json import JsonObject
 from worm.log.keys import DbKeys
-from worm.maintenance.materialize import Materialized, Materializer
-from worm.maintenance.sweep import Sweep
-from worm.model import Model, Worm
-from worm.schema import load_schema
-from worm.session import Maintenance, Session, Settings
+from worm.sdk.database import Model, Worm
+from worm.spaces.bridge.applied import RUN_MAX, Applied
 from worm.spaces.opening import database_id
 from worm.store.base import Attempt, Condition, Store
 from worm.store.file import FileStore
 from worm.store.memory import MemoryStore
 from worm.tables.verify import verify_collection
-from worm.workers.apply import Apply
-from worm.workers.batch import BatchOutcome, Message
+from worm.upkeep.materialize import Materialized, Materializer
+from worm.upkeep.session import Maintenance, Session, Settings
+from worm.upkeep.sweep import Sweep
+from worm.upkeep.workers.apply import Apply
+from worm.upkeep.workers.batch import BatchOutcome, Message
 
 MAIN = database_id("main")
 ACCOUNT: dict[str, object] = {

@@ -12,8 +12,8 @@ from typing import Any
 import worm
 from tests.sdk.test_wrong_arguments import GOOD, SESSION, branched, session
 from tests.spaces.space_room import put
-from worm.aio import AsyncWorm
-from worm.model import Worm
+from worm.sdk.aio import AsyncWorm
+from worm.sdk.database import Worm
 from worm.sdk.transacting import DocumentTransaction
 from worm.store.memory import MemoryStore
 

@@ -14,14 +14,14 @@ from tests.harness import CUSTOMER, copied
 from worm.clock import Ids, VirtualClock
 from worm.collections.collection import Collection
 from worm.collections.layout import SCHEMA_KEY
-from worm.maintenance.sweep import Sweep
-from worm.model import Model, Worm
-from worm.schema import Schema, load_schema
-from worm.session import Maintenance, Session, Settings
+from worm.formats import Schema, load_schema
+from worm.sdk.database import Model, Worm
 from worm.store.base import Store
 from worm.store.file import FileStore
 from worm.store.memory import MemoryStore
 from worm.tables.verify import verify_collection
+from worm.upkeep.session import Maintenance, Session, Settings
+from worm.upkeep.sweep import Sweep
 
 T = TypeVar("T")
 KINDS = ["memory", "memory-versioned", pytest.param("file", marks=pytest.mark.slow)]

@@ -7,7 +7,7 @@ import pytest
 
 from tests.sdk.sessions import KEY, Bench
 from worm.errors import Conflict, Invalid
-from worm.model import Model
+from worm.sdk.database import Model
 
 WRITES: dict[str, Callable[[Model], object]] = {
     "save": lambda model: model.save({"id": "a", "name": "x"}),

@@ -10,13 +10,13 @@ import pytest
 
 from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.errors import Unavailable, UniqueViolation
-from worm.maintenance.adopt import adopt_models, push_session
-from worm.model import Worm, push
-from worm.schema import Schema, load_schema
-from worm.session import Session
+from worm.formats import Schema, load_schema
+from worm.sdk.database import Worm, push
 from worm.store.base import Object, Store
 from worm.store.memory import MemoryStore
 from worm.tables.verify import verify_collection
+from worm.upkeep.adopt import adopt_models, push_session
+from worm.upkeep.session import Session
 
 
 def schema(*, oplog: bool, table: bool, unique: bool = False) -> Schema:

@@ -11,9 +11,9 @@ import pytest
 import worm
 from scripts.generate_async import TARGET, formatted
 from tests.sdk.sessions import schema
-from worm.aio import AsyncModel, AsyncTransaction, AsyncWorm
 from worm.errors import Conflict, Invalid
-from worm.model import Model, Worm
+from worm.sdk.aio import AsyncModel, AsyncTransaction, AsyncWorm
+from worm.sdk.database import Model, Worm
 from worm.sdk.document import DocumentDict
 from worm.sdk.transacting import DocumentTransaction
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.harness import DataPath, schema_of
-from worm.model import Model, Worm
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.sdk.database import Model, Worm
 
 
 def customers_of(path: DataPath) -> Model:

@@ -19,16 +19,16 @@ import pytest
 
 import worm
 from tests.harness import schema_of
-from worm import folding
 from worm.clock import Ids, VirtualClock
 from worm.dev.faulty_store import Fault, FaultyStore
 from worm.errors import Conflict, Denied, Unavailable
-from worm.folding import UNFOLDED_PATH, Backlog, Process, UnfoldedNote, abandoned
-from worm.model import Worm
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.sdk.database import Worm
 from worm.store.base import Gone, Lost, Version, Won
 from worm.store.file import FileStore
 from worm.store.memory import MemoryStore
+from worm.upkeep import folding
+from worm.upkeep.folding import UNFOLDED_PATH, Backlog, Process, UnfoldedNote, abandoned
 
 SCHEMA = schema_of()
 
@@ -373,7 +373,7 @@ def test_a_note_is_renewed_while_the_session_goes_on() -> None:
 
 KILLED = """
 import sys, worm
-from worm import folding
+from worm.upkeep import folding
 from tests.harness import schema_of
 folding.WINDOW_SECONDS = float(sys.argv[2])
 db = worm.connect(sys.argv[1], schema=schema_of())

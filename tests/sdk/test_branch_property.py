@@ -16,11 +16,11 @@ import pytest
 from tests.examples import examples
 from tests.query.filter_oracle import oracle
 from tests.sdk.sessions import Bench
-from worm.codec.strict_json import JsonValue
 from worm.errors import Invalid, UniqueViolation
-from worm.model import Model
+from worm.formats.strict_json import JsonValue
 from worm.query.needs import STRATEGIES
-from worm.session import Maintenance
+from worm.sdk.database import Model
+from worm.upkeep.session import Maintenance
 
 Documents = dict[str, dict[str, Any]]
 IDS = [f"d{number}" for number in range(10)]

@@ -13,8 +13,8 @@ import pytest
 import worm
 from tests.emulators import new_bucket
 from worm.errors import Conflict, Invalid, NotFound, UniqueViolation
-from worm.model import BranchSession, Worm
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.sdk.database import BranchSession, Worm
 from worm.sdk.merging import Merge
 from worm.spaces.operations import SpaceConfig
 from worm.spaces.results import BothChanged, BranchMoved, MergeConflict

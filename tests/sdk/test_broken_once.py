@@ -12,8 +12,8 @@ from pydantic import BaseModel
 
 import worm
 from tests.sdk.sessions import Bench, must, schema
-from worm.codec.strict_json import JsonValue
 from worm.errors import Conflict, Invalid
+from worm.formats.strict_json import JsonValue
 from worm.sdk.document import DocumentDict
 from worm.store.open import open_store
 

@@ -9,11 +9,11 @@ import pytest
 from pydantic import BaseModel
 
 from tests.sdk.sessions import Bench, must
-from worm.codec.strict_json import JsonValue
 from worm.collections.claims import Holders
 from worm.collections.entries import Document
 from worm.dev.faulty_store import Fault, FaultyStore
 from worm.errors import Conflict, Invalid, Unavailable
+from worm.formats.strict_json import JsonValue
 from worm.sdk.access import Touched
 from worm.sdk.document import About, DocumentDict
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.sdk.sessions import Bench, must
-from worm.codec.strict_json import MISSING, JsonValue
 from worm.errors import Invalid
+from worm.formats.strict_json import MISSING, JsonValue
 from worm.sdk.document import DocumentDict
 from worm.sdk.operators import check_operators, check_patch, merged, updated
 

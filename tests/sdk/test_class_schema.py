@@ -13,9 +13,9 @@ import pytest
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, computed_field
 from pydantic.alias_generators import to_camel
 
-from worm.codec.strict_json import JsonValue, loads
 from worm.errors import Invalid
-from worm.schema import Schema, StorageDef, load_schema
+from worm.formats import Schema, StorageDef, load_schema
+from worm.formats.strict_json import JsonValue, loads
 from worm.sdk.class_schema import schema_of
 from worm.sdk.classes import Document, FieldIndex, ManifestSettings, ModelSettings, Ref, SnapshotSettings
 from worm.sdk.objects import dump

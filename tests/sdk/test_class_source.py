@@ -19,8 +19,8 @@ from tests.docs.markdown import ROOT, blocks
 from tests.examples import examples
 from tests.sdk.test_class_schema import Customer
 from worm.errors import Invalid
-from worm.schema import Schema, load_schema
-from worm.schema.fields import compile_field
+from worm.formats import Schema, load_schema
+from worm.formats.fields import compile_field
 from worm.sdk.class_schema import schema_of
 from worm.sdk.class_source import source_of
 from worm.sdk.classes import Document

@@ -14,10 +14,10 @@ from uuid import UUID
 import pytest
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from worm.codec.strict_json import JsonValue
 from worm.collections.documents import DocumentVersion
 from worm.errors import Invalid
-from worm.schema.definition import ManifestDef, ModelDef, SnapshotsDef
+from worm.formats.definition import ManifestDef, ModelDef, SnapshotsDef
+from worm.formats.strict_json import JsonValue
 from worm.sdk.classes import (
     Document,
     ManifestSettings,

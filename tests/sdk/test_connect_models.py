@@ -10,8 +10,8 @@ import pytest
 
 import worm
 from worm.errors import Invalid, SchemaDiffers
-from worm.model import push
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.sdk.database import push
 from worm.store.open import open_store
 
 

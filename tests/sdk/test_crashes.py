@@ -14,7 +14,7 @@ from tests.examples import crash_points, examples
 from tests.sdk.sessions import KEY, Bench, must
 from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.errors import NotFound
-from worm.model import Model
+from worm.sdk.database import Model
 
 WRITES_MAX = 30
 When = Literal["before", "after"]

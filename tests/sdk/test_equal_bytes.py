@@ -12,12 +12,12 @@ import pytest
 
 from tests.harness import created
 from tests.sdk.sessions import KEY, Bench, must
-from worm.model import Model
+from worm.sdk.database import Model
 from worm.sdk.document import DocumentDict
-from worm.session import Session, Settings
 from worm.store.base import Object, Store, Version
-from worm.workers.batch import Message
-from worm.workers.capture import Capture
+from worm.upkeep.session import Session, Settings
+from worm.upkeep.workers.batch import Message
+from worm.upkeep.workers.capture import Capture
 
 Change = Callable[[Store, Object], object]
 

@@ -12,15 +12,15 @@ from tests.harness import CUSTOMER
 from worm.clock import Ids, VirtualClock
 from worm.collections.layout import SCHEMA_KEY
 from worm.errors import Conflict, Invalid
-from worm.folding import Backlog, Folder, T
-from worm.model import Worm
-from worm.schema import load_schema
+from worm.formats import load_schema
 from worm.sdk import feed
+from worm.sdk.database import Worm
 from worm.sdk.feed import ChangeRows, Cursor
 from worm.sdk.sketch import PRIME, Sketch
-from worm.session import Maintenance
 from worm.store.base import metered
 from worm.store.memory import MemoryStore
+from worm.upkeep.folding import Backlog, Folder, T
+from worm.upkeep.session import Maintenance
 
 SCHEMA = load_schema(
     {

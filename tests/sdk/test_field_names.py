@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.sdk.sessions import Bench
-from worm.codec.strict_json import JsonValue
 from worm.errors import Invalid
+from worm.formats.strict_json import JsonValue
 
 STRICT: dict[str, object] = {
     "strict": True,

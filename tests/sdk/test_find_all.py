@@ -10,11 +10,11 @@ import pytest
 
 from tests.sdk.sessions import Bench, spent
 from tests.sdk.test_typed import Customer
-from worm.codec.strict_json import JsonValue
 from worm.errors import Invalid
-from worm.model import Model, Worm
+from worm.formats import load_schema
+from worm.formats.strict_json import JsonValue
 from worm.query.query import Row
-from worm.schema import load_schema
+from worm.sdk.database import Model, Worm
 from worm.sdk.memory import OWN_SECONDS
 from worm.sdk.rows import Rows
 

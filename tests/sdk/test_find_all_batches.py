@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.sdk.sessions import Bench, spent
-from worm.codec.strict_json import JsonValue
+from worm.formats.strict_json import JsonValue
 from worm.query.planner import FEW
 
 COUNT = 2 * FEW + 40

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.query.test_plan import Room
 from tests.query.test_plan_partitioned import PARTS, state_of
-from worm.model import Worm
+from worm.sdk.database import Worm
 
 PLANNER = Path(__file__).parents[2] / "docs" / "planner.md"
 

@@ -18,14 +18,14 @@ import worm
 from tests.emulators import new_bucket
 from tests.forked import FORK, SECONDS, busy_threads, in_forked_child
 from tests.harness import schema_of
-from worm.aio import AsyncWorm, aconnect
 from worm.errors import Fenced, Invalid
 from worm.forks import importing, new_lock, new_rlock
-from worm.journal.store import LogStore
 from worm.log.group import GroupCommit
+from worm.log.journal.store import LogStore
 from worm.log.writer import LogWriter
-from worm.model import Model
 from worm.pages.cache import BlockCache
+from worm.sdk.aio import AsyncWorm, aconnect
+from worm.sdk.database import Model
 from worm.sdk.document import DocumentDict
 from worm.store.file import FileStore
 from worm.store.s3 import ObstoreSide, S3Store

@@ -7,9 +7,9 @@ import pytest
 
 import worm
 from tests.sdk.sessions import Bench, must
-from worm.codec.strict_json import JsonValue, dumps
 from worm.errors import Conflict, Invalid, NotFound
-from worm.model import Model
+from worm.formats.strict_json import JsonValue, dumps
+from worm.sdk.database import Model
 
 CREATED = "2020-01-01T00:00:00Z"
 

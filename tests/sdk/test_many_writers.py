@@ -16,8 +16,8 @@ import worm
 from tests.emulators import CREDENTIALS, ROOT, new_bucket
 from tests.harness import schema_of
 from worm.errors import Conflict
-from worm.model import Model, Worm, push
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.sdk.database import Model, Worm, push
 from worm.sdk.shapes import Dicts
 from worm.store.memory import MemoryStore
 

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from worm.codec.strict_json import JsonValue
 from worm.collections.entries import Document
 from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.errors import Invalid
-from worm.model import Worm
-from worm.schema import Schema, load_schema
+from worm.formats import Schema, load_schema
+from worm.formats.strict_json import JsonValue
+from worm.sdk.database import Worm
 from worm.sdk.migration_rules import Convert, RemoveField, Rename, Rule, SetDefault, apply_rules, rules_of
 from worm.store.memory import MemoryStore
 from worm.tables.verify import verify_collection

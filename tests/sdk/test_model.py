@@ -7,10 +7,10 @@ import pytest
 import worm
 from tests.harness import CUSTOMER, DataPath, created, schema_of
 from worm.clock import Ids, VirtualClock
-from worm.codec.strict_json import JsonValue
 from worm.errors import Conflict, Invalid, NotFound
-from worm.model import Worm, push
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.formats.strict_json import JsonValue
+from worm.sdk.database import Worm, push
 from worm.store.memory import MemoryStore
 from worm.tables.verify import verify_collection
 

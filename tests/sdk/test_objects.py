@@ -18,8 +18,8 @@ from pydantic import BaseModel, Field
 
 from tests.emulators import ROOT
 from tests.sdk.sessions import Bench
-from worm.codec.strict_json import JsonValue
 from worm.errors import Invalid
+from worm.formats.strict_json import JsonValue
 from worm.sdk.shapes import is_object
 
 

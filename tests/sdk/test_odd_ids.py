@@ -8,14 +8,14 @@ import pytest
 
 from tests.emulators import CREDENTIALS, new_bucket
 from tests.sdk.sessions import schema
-from worm.maintenance.verdicts import Verdict
-from worm.maintenance.why import explain_key
-from worm.model import Worm, push
+from worm.sdk.database import Worm, push
 from worm.store.base import Store
 from worm.store.file import FileStore
 from worm.store.memory import MemoryStore
 from worm.store.s3 import S3Store
 from worm.tables.verify import verify_collection
+from worm.upkeep.verdicts import Verdict
+from worm.upkeep.why import explain_key
 
 IDS = sorted(
     [

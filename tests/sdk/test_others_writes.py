@@ -10,13 +10,13 @@ import pytest
 
 from tests.sdk.bank_room import SpaceBench
 from tests.sdk.sessions import Bench, must, spent
-from worm.codec.strict_json import JsonValue
 from worm.collections.documents import DocumentVersion
-from worm.model import Model
+from worm.formats.strict_json import JsonValue
 from worm.query.execute import Reader
 from worm.query.needs import Request
 from worm.query.own_writes import CONFIRM_AFTER
 from worm.query.query import Query
+from worm.sdk.database import Model
 
 KEY = "org/customers/a/profile.json"
 LONG = CONFIRM_AFTER.total_seconds() * 2

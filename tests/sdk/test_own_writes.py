@@ -8,14 +8,14 @@ import pytest
 
 from tests.sdk.sessions import Bench
 from worm.clock import VirtualClock
-from worm.codec.strict_json import JsonValue
 from worm.collections.documents import NO_VERSION
 from worm.collections.entries import Document, Row
 from worm.errors import Unavailable
-from worm.model import Model
+from worm.formats import IndexDef
+from worm.formats.strict_json import JsonValue
 from worm.query.filters import Filter
-from worm.schema import IndexDef
 from worm.sdk import memory
+from worm.sdk.database import Model
 from worm.sdk.memory import OWN_SECONDS, WriteOverlay
 
 STATUS = IndexDef(field="status")

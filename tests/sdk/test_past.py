@@ -22,16 +22,16 @@ from tests.query.filter_oracle import oracle
 from tests.sdk.bank_room import SpaceBench
 from tests.sdk.sessions import Bench, must, spent
 from worm.clock import VirtualClock
-from worm.codec.strict_json import JsonValue
 from worm.errors import Conflict, Corrupt, Invalid, NotFound
-from worm.model import Model, Worm
+from worm.formats import load_schema
+from worm.formats.strict_json import JsonValue
 from worm.query import execute
 from worm.query.needs import STRATEGIES
-from worm.schema import load_schema
 from worm.sdk.class_schema import schema_of
+from worm.sdk.database import Model, Worm
 from worm.sdk.past import LookedUp, PastStates
-from worm.session import Maintenance
 from worm.store.memory import MemoryStore
+from worm.upkeep.session import Maintenance
 
 pytestmark = pytest.mark.slow  # together more than a few seconds
 

@@ -5,8 +5,8 @@ import pytest
 from tests.sdk.sessions import spent
 from worm.clock import Ids, VirtualClock
 from worm.errors import Invalid
-from worm.model import Worm
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.sdk.database import Worm
 from worm.store.memory import MemoryStore
 
 SCHEMA = {

@@ -7,18 +7,18 @@ from collections.abc import Mapping
 
 import pytest
 
-from worm.codec.strict_json import JsonValue
 from worm.collections.id_ranges import IdRange
 from worm.errors import Invalid
-from worm.maintenance.push_plan import Examined, ModelPlan, UnfitDocument, plan_push, schema_differences
-from worm.maintenance.repair import repair_model
-from worm.model import DocumentDict, Model, Worm, push
-from worm.schema import Schema, load_schema
+from worm.formats import Schema, load_schema
+from worm.formats.strict_json import JsonValue
+from worm.sdk.database import DocumentDict, Model, Worm, push
 from worm.spark.source.entities import documents
 from worm.spark.verify_range import verify_range
 from worm.store.base import Store
 from worm.store.memory import MemoryStore
 from worm.tables.verify import verify_collection
+from worm.upkeep.push_plan import Examined, ModelPlan, UnfitDocument, plan_push, schema_differences
+from worm.upkeep.repair import repair_model
 
 NAME = {"name": {"type": "string"}}
 

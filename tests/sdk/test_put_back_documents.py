@@ -13,13 +13,13 @@ from tests.harness import removed
 from tests.sdk.sessions import must
 from tests.workers.test_copied_documents import BOB, Bank
 from tests.workers.test_late_documents import KEY, LIFE, Scene
-from worm.bridge.origins import SpaceOrigins
 from worm.errors import Conflict, Invalid, NotFound, UniqueViolation
-from worm.model import Model, Worm
-from worm.session import Maintenance
+from worm.sdk.database import Model, Worm
+from worm.spaces.bridge.origins import SpaceOrigins
 from worm.spaces.operations import delete_document
 from worm.store.base import Object
 from worm.store.memory import MemoryStore
+from worm.upkeep.session import Maintenance
 
 pytestmark = pytest.mark.slow  # together more than a few seconds
 

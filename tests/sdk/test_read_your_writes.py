@@ -7,11 +7,11 @@ import pytest
 from tests.harness import DataPath, created, schema_of
 from tests.sdk.sessions import Bench
 from worm.clock import VirtualClock
-from worm.codec.strict_json import JsonValue
 from worm.collections.documents import NO_VERSION
 from worm.errors import Conflict
-from worm.model import Model, Worm
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.formats.strict_json import JsonValue
+from worm.sdk.database import Model, Worm
 from worm.sdk.memory import OWN_SECONDS
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import worm
-from worm.model import Worm
+from worm.sdk.database import Worm
 from worm.store.base import PUT_ID, Object, Read
 from worm.store.open import open_store
 from worm.store.s3 import S3Store

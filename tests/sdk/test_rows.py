@@ -15,8 +15,8 @@ from pydantic import BaseModel
 
 from worm.clock import Ids, VirtualClock
 from worm.errors import Invalid
-from worm.model import Model, Worm
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.sdk.database import Model, Worm
 from worm.sdk.rows import Rows
 from worm.store.memory import MemoryStore
 

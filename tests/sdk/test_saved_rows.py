@@ -9,7 +9,7 @@ import pytest
 from tests.sdk.sessions import Bench, must
 from worm.errors import Conflict
 from worm.query.needs import STRATEGIES
-from worm.session import Maintenance
+from worm.upkeep.session import Maintenance
 
 SPREAD = {"enabled": True, "partitionThreshold": 2, "maxPartitions": 2}
 KINDS: dict[str, dict[str, object]] = {

@@ -16,8 +16,8 @@ from tests.sdk.sessions import spent
 from worm.clock import Ids, VirtualClock
 from worm.collections.oplog import Oplog
 from worm.errors import Invalid, NotFound
-from worm.model import Worm
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.sdk.database import Worm
 from worm.sdk.searching import HistoryEntry, HistoryRows
 from worm.store.memory import MemoryStore
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.sdk.unique_room import FIELDS, Room
 from worm.errors import MESSAGE_MAX, Corrupt, Invalid, UniqueViolation, WormError, shortened, shown
-from worm.model import Model
+from worm.sdk.database import Model
 
 LARGE = "x" * 3_000_000
 MANY = {f"field{number}": LARGE[:1000] for number in range(3000)}

@@ -13,7 +13,7 @@ import worm
 from tests.sdk.sessions import Bench
 from worm.collections.entries import OplogEntry
 from worm.errors import Conflict, Invalid, NotFound, UniqueViolation
-from worm.schema import load_schema
+from worm.formats import load_schema
 from worm.sdk.access import Result
 from worm.sdk.document import DocumentDict
 from worm.sdk.rows import Rows

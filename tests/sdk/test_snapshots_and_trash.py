@@ -8,7 +8,7 @@ import pytest
 from tests.sdk.sessions import KEY, Bench, must, spent
 from worm.clock import VirtualClock
 from worm.errors import Conflict, NotFound
-from worm.model import Worm
+from worm.sdk.database import Worm
 
 DAY = 86_400
 

@@ -7,8 +7,8 @@ import pytest
 from tests.harness import DataPath, schema_of
 from worm.clock import VirtualClock
 from worm.errors import NotFound
-from worm.model import DocumentDict, Model, Worm
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.sdk.database import DocumentDict, Model, Worm
 from worm.store.memory import MemoryStore
 
 MODEL = {"path": "#org/@customers/(id:slug)", "manifest": {"enabled": True}}

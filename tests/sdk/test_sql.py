@@ -22,8 +22,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import worm
+from worm.formats import load_schema
 from worm.query.budget import TooExpensive, at_most
-from worm.schema import load_schema
 from worm.sdk import sql
 from worm.sdk.rows import Rows
 from worm.store.memory import MemoryStore

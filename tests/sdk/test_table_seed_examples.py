@@ -8,11 +8,11 @@ from typing import cast
 import pytest
 
 from worm.clock import Ids, VirtualClock
-from worm.codec.strict_json import JsonValue
 from worm.collections.layout import SCHEMA_KEY
 from worm.errors import WormError
-from worm.model import Model, Worm
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.formats.strict_json import JsonValue
+from worm.sdk.database import Model, Worm
 from worm.store.memory import MemoryStore
 
 SCHEMA = {

@@ -9,16 +9,16 @@ from typing import cast
 import pytest
 
 from worm.clock import Ids, VirtualClock
-from worm.codec.strict_json import JsonValue
 from worm.errors import WormError
-from worm.maintenance.purge import Purge
-from worm.maintenance.sweep import Sweep
-from worm.model import Model, Worm, push
-from worm.schema import Schema, load_schema
-from worm.session import Session, Settings
+from worm.formats import Schema, load_schema
+from worm.formats.strict_json import JsonValue
+from worm.sdk.database import Model, Worm, push
 from worm.store.memory import MemoryStore
 from worm.tables.index import Index
 from worm.tables.verify import verify_collection
+from worm.upkeep.purge import Purge
+from worm.upkeep.session import Session, Settings
+from worm.upkeep.sweep import Sweep
 
 BASE: dict[str, object] = {
     "path": "#org/@customers/(id:string)",

@@ -8,7 +8,7 @@ import pytest
 
 from tests.sdk.sessions import Bench
 from worm.errors import Invalid, NotFound
-from worm.model import Model
+from worm.sdk.database import Model
 
 MANIFEST = "org/customers/.worm.manifest.json"
 FIELDS = ("name", "status", "score", "tags", "createdAt", "updatedAt")

@@ -9,8 +9,8 @@ import pytest
 from tests.examples import some
 from tests.harness import DataPath, schema_of
 from worm.errors import NotFound
-from worm.model import Model, Worm
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.sdk.database import Model, Worm
 from worm.sdk.document import DocumentDict
 
 EVERY = 10

@@ -15,14 +15,14 @@ from tests.docs.markdown import ROOT, blocks
 from tests.examples import crash_points, examples, some
 from tests.sdk.bank_room import MAIN, Apart, SpaceBench
 from tests.sdk.sessions import KINDS, must
-from worm.codec.strict_json import JsonObject
 from worm.collections.claims import GRACE, Claim, UniqueValue, restore_claims
 from worm.collections.push import push_schema
 from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.errors import Conflict, Invalid, NotFound, Unavailable, UniqueViolation, WormError
+from worm.formats import load_schema
+from worm.formats.strict_json import JsonObject
 from worm.log.keys import DbKeys
-from worm.model import Model, Worm
-from worm.schema import load_schema
+from worm.sdk.database import Model, Worm
 from worm.sdk.document import DocumentDict
 from worm.spaces.operations import patch_document, set_document
 from worm.store.memory import MemoryStore

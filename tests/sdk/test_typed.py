@@ -10,8 +10,8 @@ from pydantic.alias_generators import to_camel
 
 import worm
 from tests.sdk.sessions import KEY, Bench, must
-from worm.codec.strict_json import JsonValue, loads
 from worm.errors import Conflict, Invalid
+from worm.formats.strict_json import JsonValue, loads
 from worm.sdk.document import provenance_of
 from worm.sdk.model import Model
 

@@ -14,13 +14,13 @@ from pydantic import BaseModel
 
 from tests.sdk.sessions import KINDS
 from tests.sdk.unique_room import BOTH, Room
-from worm.codec.strict_json import JsonValue
 from worm.dev.faulty_store import Fault, FaultyStore
 from worm.errors import Conflict, Denied, Invalid, Unavailable, UniqueViolation, WormError
-from worm.maintenance.sweep import Sweep
+from worm.formats.strict_json import JsonValue
 from worm.sdk.document import DocumentDict
-from worm.session import Maintenance, Session, Settings
 from worm.store.base import Store
+from worm.upkeep.session import Maintenance, Session, Settings
+from worm.upkeep.sweep import Sweep
 
 HI = "hi@acme.com"
 OTHER = "other@acme.com"

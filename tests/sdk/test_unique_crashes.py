@@ -13,7 +13,7 @@ from tests.sdk.unique_room import BOTH, Room
 from worm.collections.claims import audit_claims, restore_claims
 from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.errors import Conflict, NotFound, UniqueViolation
-from worm.model import Model
+from worm.sdk.database import Model
 
 WRITES_MAX = 30
 HI, OTHER, NEW, GONE = "hi@acme.com", "other@acme.com", "new@acme.com", "gone@acme.com"

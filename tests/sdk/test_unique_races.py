@@ -11,7 +11,7 @@ from tests.sdk.interleaving import Actor, Run, every_order
 from tests.sdk.unique_room import BOTH, BY_EMAIL, Room
 from worm.collections import claims
 from worm.errors import UniqueViolation
-from worm.model import Model
+from worm.sdk.database import Model
 from worm.store.memory import MemoryStore
 
 HI = "hi@acme.com"

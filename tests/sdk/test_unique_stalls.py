@@ -9,7 +9,7 @@ import pytest
 from tests.sdk.unique_room import BOTH, Room
 from worm.dev.faulty_store import FaultyStore
 from worm.errors import UniqueViolation
-from worm.model import Model
+from worm.sdk.database import Model
 from worm.sdk.document import DocumentDict
 from worm.store.base import Attempt, Condition
 

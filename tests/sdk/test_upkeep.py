@@ -11,13 +11,13 @@ import pytest
 from worm.clock import Ids, VirtualClock
 from worm.dev.faulty_store import FaultyStore
 from worm.errors import Invalid, NotFound, SchemaDiffers
-from worm.maintenance.purge import Purge
-from worm.model import Worm, connect
-from worm.schema import Schema, load_schema
+from worm.formats import Schema, load_schema
+from worm.sdk.database import Worm, connect
 from worm.store.base import Listed
 from worm.store.file import FileStore
 from worm.store.memory import MemoryStore
 from worm.store.open import open_store
+from worm.upkeep.purge import Purge
 
 CUSTOMER = {
     "path": "#org/@customers/(id:slug)",

@@ -11,10 +11,10 @@ from uuid import UUID
 
 import pytest
 
-from worm.codec.strict_json import MISSING, JsonValue, dumps, loads
 from worm.errors import Invalid
+from worm.formats import ModelDef, load_schema
+from worm.formats.strict_json import MISSING, JsonValue, dumps, loads
 from worm.query.filters import Filter
-from worm.schema import ModelDef, load_schema
 from worm.sdk.values import as_changes, as_document
 
 

@@ -13,8 +13,8 @@ import pytest
 from pydantic import BaseModel
 
 from tests.sdk.sessions import KEY, Bench, must, spent
-from worm.codec.strict_json import JsonValue
 from worm.errors import Conflict, Invalid, NotFound
+from worm.formats.strict_json import JsonValue
 from worm.sdk.document import DocumentDict, decode_version, provenance_of
 
 

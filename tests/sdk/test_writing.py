@@ -10,11 +10,11 @@ import pytest
 import worm
 from tests.sdk.sessions import KEY, Bench, must, spent
 from worm.clock import VirtualClock
-from worm.codec.strict_json import JsonValue
 from worm.dev.faulty_store import Fault, FaultyStore, Operation
 from worm.errors import CommitStateUnknown, Conflict, Invalid, NotFound
-from worm.model import Model
+from worm.formats.strict_json import JsonValue
 from worm.sdk.access import Result
+from worm.sdk.database import Model
 from worm.store.base import Store
 
 

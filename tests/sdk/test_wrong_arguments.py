@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from tests.sdk.sessions import schema
 from tests.sdk.unique_room import BOTH, FIELDS
 from worm.errors import Invalid, NotFound, WormError
-from worm.model import Model, Worm
+from worm.sdk.database import Model, Worm
 from worm.store.memory import MemoryStore
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from tests.sdk.sessions import Bench
 from worm.collections.claims import GRACE
 from worm.collections.layout import KeyKind, StorageResolver
-from worm.model import Model
-from worm.session import Maintenance
+from worm.sdk.database import Model
 from worm.store.base import Store
+from worm.upkeep.session import Maintenance
 
 FIELDS = {
     "name": {"type": "string"},

@@ -11,8 +11,8 @@ from __future__ import annotations
 import random
 import sys
 
-from worm.codec.strict_json import JsonObject
 from worm.errors import Conflict, Fenced, Unavailable
+from worm.formats.strict_json import JsonObject
 from worm.spaces.opening import open_space
 from worm.spaces.results import Entity
 from worm.spaces.space import Space

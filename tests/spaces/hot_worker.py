@@ -10,8 +10,8 @@ import sys
 import time
 from typing import Any
 
-from worm.codec.strict_json import JsonObject
 from worm.errors import Fenced
+from worm.formats.strict_json import JsonObject
 from worm.spaces.opening import open_space
 
 

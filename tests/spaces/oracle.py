@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass, field
 
-from worm.codec.strict_json import JsonObject, JsonValue, dumps
+from worm.formats.strict_json import JsonObject, JsonValue, dumps
 
 Documents = dict[str, JsonObject | None]
 """By id; None for what was deleted."""

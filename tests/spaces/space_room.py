@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from worm.clock import VirtualClock
-from worm.codec.strict_json import JsonObject, JsonValue
+from worm.formats.strict_json import JsonObject, JsonValue
 from worm.spaces.backend import Backend, Turn
 from worm.spaces.opening import open_backend
 from worm.spaces.operations import SpaceConfig

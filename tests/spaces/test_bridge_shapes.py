@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from worm.bridge.applied import Applied, Run
-from worm.bridge.documents import steps_of
 from worm.clock import iso_millis
-from worm.codec.strict_json import JsonObject
 from worm.errors import Corrupt
+from worm.formats.strict_json import JsonObject
+from worm.spaces.bridge.applied import Applied, Run
+from worm.spaces.bridge.documents import steps_of
 from worm.spaces.results import LogEntry
 from worm.spaces.rows import MAIN, TRUNK, CommitRow
 from worm.spaces.space import Space

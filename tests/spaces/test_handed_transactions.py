@@ -15,9 +15,9 @@ import pytest
 
 from tests.spaces.space_room import change, put, seqs, value
 from worm.clock import Ids, SystemClock, VirtualClock
-from worm.codec.strict_json import JsonObject, dumps
 from worm.dev.faulty_store import FaultyStore
 from worm.errors import CommitStateUnknown, Denied, Fenced, Invalid, NotFound, Unavailable
+from worm.formats.strict_json import JsonObject, dumps
 from worm.log.keys import DbKeys
 from worm.spaces import page_backend, requests
 from worm.spaces.handing import request_of, transaction_of

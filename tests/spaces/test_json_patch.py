@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worm.codec.strict_json import MAX_DEPTH, JsonObject, JsonValue, check_json, dumps
 from worm.errors import Invalid
+from worm.formats.strict_json import MAX_DEPTH, JsonObject, JsonValue, check_json, dumps
 from worm.spaces.json_patch import Misfit, apply_patches, check_patches, same_json
 
 

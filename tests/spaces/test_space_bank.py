@@ -21,7 +21,7 @@ from tests.fault_proxy import fault_proxy
 from tests.log import minio
 from tests.spaces.bank_worker import ACCOUNTS, BRANCHES, balance, transfer
 from tests.spaces.space_room import Room
-from worm.codec.strict_json import JsonValue
+from worm.formats.strict_json import JsonValue
 from worm.spaces.opening import open_space
 from worm.spaces.results import LogEntry
 from worm.spaces.space import Space

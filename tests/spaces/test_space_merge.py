@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.spaces.space_room import Room, change, drop, put, value
-from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads_own
 from worm.errors import Invalid, NotFound
+from worm.formats.strict_json import JsonObject, JsonValue, dumps, loads_own
 from worm.spaces.merging import MergePlan, Policy, combined
 from worm.spaces.results import BothChanged, BranchMoved, MergeConflict, ReadConflict
 from worm.spaces.rows import MAIN

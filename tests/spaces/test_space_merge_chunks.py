@@ -10,7 +10,7 @@ import pytest
 
 from tests.spaces.space_room import DyingBackend, Killed, Room, put, value
 from worm.clock import Ids, VirtualClock
-from worm.codec.strict_json import JsonObject
+from worm.formats.strict_json import JsonObject
 from worm.spaces.page_backend import PageBackend
 from worm.spaces.results import BothChanged, LogEntry
 from worm.spaces.space import Space

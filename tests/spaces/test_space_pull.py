@@ -18,8 +18,8 @@ import pytest
 from tests.examples import some
 from tests.spaces.space_room import Killed, change, drop, put
 from worm.clock import Ids, VirtualClock
-from worm.codec.strict_json import JsonValue
 from worm.errors import Conflict, Corrupt, Invalid, NotFound
+from worm.formats.strict_json import JsonValue
 from worm.pages.db import PageDb
 from worm.spaces import pulling
 from worm.spaces.backend import Backend

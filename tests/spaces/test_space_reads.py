@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from tests.spaces.space_room import Room, change, drop, put, value
-from worm.codec.strict_json import JsonObject
 from worm.errors import Corrupt, Invalid, NotFound
+from worm.formats.strict_json import JsonObject
 from worm.spaces.backend import Backend
 from worm.spaces.reading import StateCache
 from worm.spaces.replay import EntityState

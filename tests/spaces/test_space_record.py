@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.spaces.space_room import Room, change, drop, put
 from worm.clock import Ids, VirtualClock
-from worm.codec.strict_json import JsonObject, dumps, loads_own
 from worm.errors import Corrupt, Invalid
+from worm.formats.strict_json import JsonObject, dumps, loads_own
 from worm.log.segment import Entry, Segment
 from worm.pages.db import PageDb
 from worm.pages.records import versions_of

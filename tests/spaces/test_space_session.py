@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from worm.errors import Invalid
-from worm.model import connect
+from worm.sdk.database import connect
 from worm.spaces.opening import open_space
 from worm.spaces.operations import set_document
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.spaces.space_room import DyingBackend, Killed, Room, change, drop, put, seqs, value
-from worm.codec.strict_json import JsonObject, JsonValue
 from worm.errors import Conflict, Invalid, NotFound
+from worm.formats.strict_json import JsonObject, JsonValue
 from worm.spaces.operations import (
     ConfirmedRead,
     PendingRead,

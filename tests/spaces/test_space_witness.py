@@ -16,8 +16,8 @@ import pytest
 
 from tests.spaces.oracle import Documents, after
 from tests.spaces.space_room import DyingBackend, Killed, Room
-from worm.codec.strict_json import JsonObject
 from worm.errors import Conflict
+from worm.formats.strict_json import JsonObject
 from worm.spaces.operations import patch_document, set_document
 from worm.spaces.results import Entity
 from worm.spaces.space import Space

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import pytest
 
 from tests.spaces.space_room import Room, change, drop, put, value
-from worm.codec.strict_json import JsonObject, dumps, loads_own
 from worm.errors import Corrupt, Invalid, NotFound, Unavailable
+from worm.formats.strict_json import JsonObject, dumps, loads_own
 from worm.spaces import sqlite_schema as sql
 from worm.spaces.operations import ConfirmedRead, PendingRead, SpaceConfig
 from worm.spaces.reading import StateCache

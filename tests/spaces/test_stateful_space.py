@@ -17,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from tests.spaces.oracle import Documents, Oracle
 from tests.spaces.space_room import URLS, DyingBackend, Killed, Room
-from worm.codec.strict_json import JsonObject, JsonValue, dumps
 from worm.errors import Conflict, NotFound
+from worm.formats.strict_json import JsonObject, JsonValue, dumps
 from worm.spaces.merging import MergePlan
 from worm.spaces.operations import ConfirmedRead, PendingRead, Read
 from worm.spaces.results import PatchConflict, ReadConflict

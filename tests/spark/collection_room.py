@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from tests.harness import DataPath, schema_of
-from worm.codec.strict_json import JsonValue
 from worm.collections.claims import restore_claims
 from worm.collections.collection import Collection
 from worm.collections.layout import SCHEMA_KEY
-from worm.maintenance.sweep import Sweep
-from worm.schema import load_schema
-from worm.session import Session, Settings
+from worm.formats import load_schema
+from worm.formats.strict_json import JsonValue
 from worm.spark.cluster import JobSpec, job_spec
 from worm.store.base import Store
 from worm.store.open import open_store
 from worm.tables.table import Table
 from worm.tables.verify import VerifyReport, verify_collection
+from worm.upkeep.session import Session, Settings
+from worm.upkeep.sweep import Sweep
 
 FIELDS = {
     "name": {"type": "string"},

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from tests.harness import schema_of
 from worm.clock import iso_seconds
-from worm.codec.strict_json import JsonValue, dumps
 from worm.collections.collection import Collection
 from worm.collections.entries import OplogEntry
 from worm.collections.layout import StorageResolver
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.formats.strict_json import JsonValue, dumps
 from worm.spark.cluster import JobSpec
 from worm.store.base import Listed, Object, Read, Version
 from worm.store.file import FileStore

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, cast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from worm.codec.strict_json import JsonObject, JsonValue, dumps
-from worm.model import Model, Worm, connect, push
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.formats.strict_json import JsonObject, JsonValue, dumps
+from worm.sdk.database import Model, Worm, connect, push
 from worm.spark.cluster import JobSpec
 from worm.spark.source import register
 from worm.spark.source.options import ReadOptions, Target, WriteOptions
@@ -28,7 +28,7 @@ from worm.spark.source.writer import Writing, Written, write_rows
 from worm.store.open import open_store
 
 if TYPE_CHECKING:
-    from worm.session import Maintenance
+    from worm.upkeep.session import Maintenance
 
 FIELDS: dict[str, object] = {
     "name": {"type": "string"},

@@ -13,10 +13,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from tests.harness import DataPath
 from worm.clock import Ids
-from worm.codec.strict_json import JsonObject, JsonValue
 from worm.collections.collection import Collection
-from worm.model import Worm
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.formats.strict_json import JsonObject, JsonValue
+from worm.sdk.database import Worm
 from worm.spark.cluster import JobSpec
 from worm.spark.source.admission import LimitedChangeStream
 from worm.spark.source.options import ReadOptions, StreamOptions, Target

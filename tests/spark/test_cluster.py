@@ -14,7 +14,7 @@ from tests.spark.collection_room import Room, customer_id
 from worm.collections.id_ranges import IdRange
 from worm.collections.layout import SCHEMA_KEY
 from worm.errors import Denied, Invalid, NotFound
-from worm.schema import load_schema
+from worm.formats import load_schema
 from worm.spark.cluster import failure_in, job_parser, job_spec, job_specs, parallelism, specs_of
 from worm.spark.shares import planned_ranges
 from worm.store.open import open_store

@@ -19,8 +19,8 @@ from worm.collections.collection import Collection
 from worm.collections.id_ranges import IdRange
 from worm.collections.layout import SCHEMA_KEY
 from worm.errors import Invalid
-from worm.model import Worm
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.sdk.database import Worm
 from worm.spark.cluster import job_spec
 from worm.store.file import FileStore
 from worm.tables.verify import verify_collection

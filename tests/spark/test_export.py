@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.export import export, main
 from tests.spark.source_room import SourceRoom, moment
-from worm.codec.csv_rows import csv_text
-from worm.codec.strict_json import JsonObject
 from worm.errors import Conflict, Invalid
+from worm.formats.csv_rows import csv_text
+from worm.formats.strict_json import JsonObject
 from worm.spark.export_frames import columns_of, read_schema
 from worm.spark.export_request import ExportRequest
 from worm.spark.export_writing import FORMULA

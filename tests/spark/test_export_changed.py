@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.source_room import SourceRoom, by_id, memory_url, shown
-from worm.codec.strict_json import JsonObject, dumps
 from worm.errors import Corrupt, Expired
+from worm.formats.strict_json import JsonObject, dumps
 from worm.spark.export_changed import GONE, KINDS, Between
 from worm.spark.export_frames import (
     changed_frame,

@@ -10,8 +10,8 @@ import pytest
 
 from spark_jobs.export import export
 from tests.spark.source_room import FIELDS, SourceRoom
-from worm.codec.strict_json import JsonObject
 from worm.errors import Invalid
+from worm.formats.strict_json import JsonObject
 from worm.spark.export_frames import read_schema
 from worm.spark.export_request import ExportRequest, refuse_overlap
 

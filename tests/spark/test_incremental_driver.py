@@ -18,7 +18,7 @@ from tests.tables.test_incremental_rows import IDS, History, inventoried
 from worm.collections.id_ranges import IdRange
 from worm.collections.layout import SCHEMA_KEY
 from worm.errors import Unavailable
-from worm.schema import load_schema
+from worm.formats import load_schema
 from worm.spark.cluster import JobSpec
 from worm.spark.incremental import Compared, Comparing, _StoredRange
 from worm.spark.incremental_job import Incremental, _compare, _slice

@@ -20,9 +20,8 @@ from tests.spark.collection_room import spec_of
 from worm.clock import Ids
 from worm.collections.claims import Digests
 from worm.collections.id_ranges import IdRange
-from worm.deployment.costs import Prices
 from worm.errors import Invalid
-from worm.schema import load_schema
+from worm.formats import load_schema
 from worm.spark import plan as planning
 from worm.spark import rebuild_tasks
 from worm.spark.frames import slots
@@ -60,6 +59,7 @@ from worm.spark.verify_tasks import LEFT_MAX, Mended, _checked
 from worm.tables.index import parts_wanted
 from worm.tables.layout import HEADS_PARTS_MAX
 from worm.tables.root import Piece, cuts, encode_directory
+from worm.upkeep.deployment.costs import Prices
 
 BILLION = 1_000_000_000
 DRIVER_SECONDS = 60.0

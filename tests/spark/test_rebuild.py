@@ -18,11 +18,11 @@ from spark_jobs.rebuild import main
 from tests.emulators import new_bucket
 from tests.harness import CUSTOMER
 from tests.spark.collection_room import Room, customer_id
-from worm.cli.app import run
+from worm.cli.program import run
 from worm.collections.entries import Change, Head
 from worm.collections.layout import SCHEMA_KEY
 from worm.dev.aws import start_moto
-from worm.schema import load_schema
+from worm.formats import load_schema
 from worm.spark.rebuild_job import rebuild
 from worm.spark.staging import StagedRow
 from worm.spark.verify_job import verify

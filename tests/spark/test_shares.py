@@ -15,11 +15,11 @@ from pyspark.sql.functions import spark_partition_id
 
 from tests.spark.collection_room import Room, customer_id
 from tests.spark.seeded_room import seeded_spec
-from worm.codec.strict_json import JsonValue
 from worm.collections import portions
 from worm.collections.id_ranges import IdRange
 from worm.errors import Corrupt
-from worm.schema import IndexDef
+from worm.formats import IndexDef
+from worm.formats.strict_json import JsonValue
 from worm.spark import shares
 from worm.spark.frames import rows_of, slots
 from worm.spark.rebuild_index import (

@@ -13,10 +13,10 @@ import pytest
 from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
 from tests.spark.source_room import SourceRoom, memory_url
-from worm.codec.strict_json import JsonObject
 from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.errors import Conflict, Fenced, Invalid
-from worm.model import Worm
+from worm.formats.strict_json import JsonObject
+from worm.sdk.database import Worm
 from worm.spark.source import writer
 from worm.spark.source.options import SinkOptions
 from worm.spark.source.saving import JobModel, Saver

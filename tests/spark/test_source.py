@@ -29,9 +29,9 @@ from tests.spark.source_room import (
     random_id,
     shown,
 )
-from worm.codec.strict_json import JsonObject, dumps
 from worm.errors import Corrupt, Invalid, NotFound
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.formats.strict_json import JsonObject, dumps
 from worm.spark.source.options import ReadOptions
 from worm.spark.source.schema import CORRUPT, check_names, schema_of
 

@@ -9,7 +9,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from tests.emulators import new_bucket
 from tests.spark.source_room import SourceRoom, by_id, memory_url
-from worm.codec.strict_json import JsonObject
+from worm.formats.strict_json import JsonObject
 from worm.spark.source import register
 from worm.spark.source.pushing import pushed
 from worm.spark.source.schema import documents_schema

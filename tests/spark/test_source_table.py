@@ -27,9 +27,9 @@ from tests.spark.source_room import (
 )
 from tests.tables.test_parquet import COLUMNS, OF, PARTITION, SMALL, columns_of
 from worm.clock import iso_seconds
-from worm.codec.strict_json import JsonObject, dumps
 from worm.collections.entries import Change, Head, Row, encode_changes
 from worm.errors import Corrupt, Invalid
+from worm.formats.strict_json import JsonObject, dumps
 from worm.spark.source import table
 from worm.spark.source.reader import IdPartition, TablePartition
 from worm.spark.source.schema import CORRUPT, schema_of

@@ -26,7 +26,7 @@ from tests.tables.test_spread_tables import fill, spread_path
 from worm.clock import iso_seconds
 from worm.collections.id_ranges import IdRange
 from worm.errors import Corrupt, Expired, Invalid, Unavailable
-from worm.model import Worm
+from worm.sdk.database import Worm
 from worm.spark.oplog_archives import Compactor
 from worm.spark.source.admission import LimitedChangeStream
 from worm.spark.source.changes import ChangesPartition, ChangesReader, Leg, Place

@@ -20,12 +20,12 @@ from worm.clock import SystemClock
 from worm.collections.collection import EntityOutcome
 from worm.collections.id_ranges import IdRange
 from worm.errors import Invalid
-from worm.maintenance.sweep_cursor import SweepCursor, read_cursor, save_cursor
 from worm.spark.cluster import JobSpec, job_specs
 from worm.spark.rebuild_job import rebuild
 from worm.spark.sweep_job import Shown, SweepJobReport, _fold, _sweep_shown, inventory_at, sweep, sweep_range
 from worm.store.base import Version
 from worm.store.open import open_store
+from worm.upkeep.sweep_cursor import SweepCursor, read_cursor, save_cursor
 
 COUNT, SPREAD = 40, 20
 PLAIN = {"byStatus": {"field": "status"}}
@@ -244,7 +244,7 @@ def test_a_task_of_a_model_without_history_writes_change_sets_of_a_chunk_each(
     moto: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who folds a change set reads all its documents."""
-    monkeypatch.setattr("worm.maintenance.sweep_pass.DOCUMENTS_CHUNK", 3)
+    monkeypatch.setattr("worm.upkeep.sweep_pass.DOCUMENTS_CHUNK", 3)
     bucket = new_bucket(moto, versioned=True)
     room = Room(f"s3://{bucket}", endpoint_url=moto, oplog=False, indexes=PLAIN)
     room.put(range(2))

@@ -16,7 +16,6 @@ from tests.spark.collection_room import Room, document
 from worm.clock import SystemClock
 from worm.collections.id_ranges import IdRange
 from worm.errors import Unavailable
-from worm.session import Session
 from worm.spark.cluster import job_spec
 from worm.spark.rebuild_job import rebuild
 from worm.spark.rebuild_tasks import run
@@ -24,6 +23,7 @@ from worm.spark.staging import SourceRows, Staging
 from worm.spark.verify_range import RangeReport, verify_range
 from worm.store.pace import Rate
 from worm.store.s3 import S3Store
+from worm.upkeep.session import Session
 
 PER_SECOND = 40
 NUMBERS = range(8, 87)

@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from tests.spark.source_room import START, SourceRoom, by_id, memory_url, random_document, random_id
-from worm.codec.strict_json import JsonObject
 from worm.errors import Conflict, Unavailable, WormError
+from worm.formats.strict_json import JsonObject
 from worm.sdk.access import Touched
 from worm.spark.source import saving
 from worm.spark.source.saving import JobModel

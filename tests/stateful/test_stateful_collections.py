@@ -25,8 +25,8 @@ from worm.clock import Ids, VirtualClock
 from worm.collections.entries import Document
 from worm.dev.aws import start_moto
 from worm.errors import Conflict, NotFound
-from worm.model import Model, Worm
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.sdk.database import Model, Worm
 from worm.store.base import Store
 from worm.store.file import FileStore
 from worm.store.memory import MemoryStore

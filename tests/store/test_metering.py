@@ -5,10 +5,10 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
-from worm.session import Session
 from worm.store.base import metered
 from worm.store.memory import MemoryStore
 from worm.store.parallel import in_parallel
+from worm.upkeep.session import Session
 
 KEYS = [f"k{n}" for n in range(40)]
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import worm
 from worm.clock import VirtualClock
 from worm.errors import Invalid, Unavailable
-from worm.journal.store import LogStore
+from worm.log.journal.store import LogStore
 from worm.spaces.opening import open_space
 from worm.store.base import (
     NULL_VERSION,

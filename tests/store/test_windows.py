@@ -41,7 +41,7 @@ for found in pkgutil.walk_packages(worm.__path__, "worm."):
         print(found.name)
 """
 POSIX_ONLY = {
-    "worm.journal": ["file", "pack", "store", "tools"],
+    "worm.log.journal": ["file", "pack", "store", "tools"],
     "worm.store": ["file", "posix", "tree", "wal"],
 }
 REFUSED = (

@@ -24,22 +24,22 @@ from tests.log.wire import HurriedClock
 from tests.sdk.bank_room import ACCOUNT, MAIN
 from tests.sdk.sessions import must
 from worm.clock import Clock, Ids, SystemClock
-from worm.codec.strict_json import JsonValue
 from worm.errors import Conflict, Corrupt, Fenced, Invalid, NotFound, Unavailable, UniqueViolation, WormError
+from worm.formats import load_schema
+from worm.formats.strict_json import JsonValue
 from worm.log.keys import DbKeys
-from worm.maintenance.purge import Purge
-from worm.maintenance.repair import repair_model
-from worm.maintenance.sweep import Sweep
-from worm.model import Worm
-from worm.schema import load_schema
-from worm.session import Maintenance, Session, Settings
+from worm.sdk.database import Worm
 from worm.store.s3 import S3Store
 from worm.tables.verify import verify_collection
-from worm.workers.apply import Apply
-from worm.workers.batch import Message
-from worm.workers.capture import Capture
-from worm.workers.compact import Compact
-from worm.workers.tables import Fold
+from worm.upkeep.purge import Purge
+from worm.upkeep.repair import repair_model
+from worm.upkeep.session import Maintenance, Session, Settings
+from worm.upkeep.sweep import Sweep
+from worm.upkeep.workers.apply import Apply
+from worm.upkeep.workers.batch import Message
+from worm.upkeep.workers.capture import Capture
+from worm.upkeep.workers.compact import Compact
+from worm.upkeep.workers.tables import Fold
 
 SECONDS = float(os.environ.get("WORM_FAULT_SECONDS", "6"))
 TIMEOUT_SECONDS = 1.0

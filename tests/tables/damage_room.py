@@ -20,14 +20,14 @@ import pytest
 
 from tests.harness import created
 from tests.sdk.sessions import Bench
-from worm.codec.strict_json import JsonObject, JsonValue, dumps
-from worm.maintenance.sweep import Sweep
-from worm.session import Session, Settings
+from worm.formats.strict_json import JsonObject, JsonValue, dumps
 from worm.store.memory import MemoryStore
 from worm.tables import layout, tree
-from worm.workers.batch import BatchOutcome, Message
-from worm.workers.capture import Capture
-from worm.workers.tables import Fold
+from worm.upkeep.session import Session, Settings
+from worm.upkeep.sweep import Sweep
+from worm.upkeep.workers.batch import BatchOutcome, Message
+from worm.upkeep.workers.capture import Capture
+from worm.upkeep.workers.tables import Fold
 
 FOLDER = "org/customers/"
 MANIFEST, HEADS = f"{FOLDER}.worm.manifest.json", f"{FOLDER}.worm.heads.json"

@@ -7,8 +7,8 @@ import pytest
 import worm
 from tests.harness import DataPath
 from tests.tables.test_spread_tables import assert_answers, fill, is_spread, oplog, root_of, spread_path
-from worm.maintenance.sweep import Sweep
 from worm.tables import tree
+from worm.upkeep.sweep import Sweep
 
 __all__ = ["oplog"]
 

@@ -13,9 +13,9 @@ import pytest
 
 from tests.harness import DataPath
 from tests.tables.test_spread_tables import fill, spread_path
-from worm.codec.strict_json import JsonObject
 from worm.collections.entries import Heads
 from worm.errors import Corrupt, Expired
+from worm.formats.strict_json import JsonObject
 from worm.store.base import Store, metered
 from worm.tables import changed, layout, tree
 from worm.tables.changed import Changed, HeadsDifference, HeadsState, state_now

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from worm.codec.strict_json import MISSING, JsonValue
 from worm.collections.entries import Row
+from worm.formats.strict_json import MISSING, JsonValue
 from worm.tables.columns import Columns
 from worm.tables.parts import Several
 

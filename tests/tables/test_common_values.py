@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.harness import DataPath, schema_of
 from tests.tables.test_spread_tables import files_of, root_of, spread_path
-from worm.codec.strict_json import JsonValue
 from worm.errors import Invalid
-from worm.model import Model, Worm
-from worm.schema import IndexDef, load_schema
+from worm.formats import IndexDef, load_schema
+from worm.formats.strict_json import JsonValue
+from worm.sdk.database import Model, Worm
 from worm.tables import index as indexes
 from worm.tables.index import CUT_KEY, Index, new_index, new_part
 from worm.tables.layout import Edit

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.harness import DataPath, schema_of
-from worm.codec.strict_json import JsonValue, dumps
 from worm.collections.claims import audit_claims, restore_claims
 from worm.collections.entries import CUT, Document, Row, cut_row, is_cut
 from worm.errors import WormError
-from worm.model import Model, Worm
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.formats.strict_json import JsonValue, dumps
+from worm.sdk.database import Model, Worm
 from worm.tables.index import KEY_BYTES_MAX
 from worm.tables.verify import verify_collection
 
@@ -275,7 +275,7 @@ def test_deltas_are_not_merged_into_one_that_is_too_large() -> None:
 def test_change_sets_are_bounded_and_large_ones_are_folded_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred messages that name a hundred large rows each would take all memory of the tables function."""
     monkeypatch.setattr("worm.collections.entries.CHANGE_SET_BYTES", 3000)
-    monkeypatch.setattr("worm.workers.tables.TURN_BYTES", 5000)
+    monkeypatch.setattr("worm.upkeep.workers.tables.TURN_BYTES", 5000)
     path = DataPath(schema_of(fields=FIELDS, indexes={}))
     for at in range(20):
         path.put(f"c{at}", {"name": f"n{at}", "body": "x" * 1000})

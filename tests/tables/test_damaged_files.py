@@ -25,14 +25,14 @@ from tests.tables.damage_room import (
     spread_soon,
     write,
 )
-from worm.codec.strict_json import JsonObject, JsonValue, unseal
 from worm.collections.claims import Claim
 from worm.collections.entries import CUT, REBUILT, Heads, OplogEntry, decode_changes, is_cut
 from worm.collections.layout import BUCKET_SENTINEL
 from worm.collections.snapshots import Snapshot
 from worm.collections.trash import Tombstone
 from worm.errors import Corrupt, WormError
-from worm.schema import load_pushed
+from worm.formats import load_pushed
+from worm.formats.strict_json import JsonObject, JsonValue, unseal
 from worm.tables import parts, view
 from worm.tables.index import Index
 from worm.tables.manifest import Manifest

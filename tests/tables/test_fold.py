@@ -8,12 +8,12 @@ import pytest
 
 from tests.harness import DataPath, created, schema_of
 from tests.query.asking import query_table
-from worm.codec.strict_json import JsonValue, seal, unseal
 from worm.collections.entries import Change, Head, Heads, decode_changes
 from worm.collections.layout import SCHEMA_KEY
 from worm.errors import Corrupt
+from worm.formats import load_schema
+from worm.formats.strict_json import JsonValue, seal, unseal
 from worm.query.query import Query
-from worm.schema import load_schema
 from worm.store.base import Attempt, Condition
 from worm.tables.build import heads_anew, manifest_anew, recorded_changes
 from worm.tables.index import Index, entry_key

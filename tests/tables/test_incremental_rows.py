@@ -14,7 +14,7 @@ from worm.collections.entries import Change, Head, Heads
 from worm.collections.id_ranges import IdRange
 from worm.collections.layout import SCHEMA_KEY
 from worm.errors import Corrupt
-from worm.schema import load_schema
+from worm.formats import load_schema
 from worm.spark.incremental import Comparing, Unsound, overlaid, stored_parts
 from worm.spark.listings import Listing, Shown, entity_of, joined, listed_now
 from worm.spark.oplog_archives import Compactor

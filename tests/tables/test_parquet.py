@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 
 from tests.query.filter_oracle import FIELDS
 from tests.tables.test_parts import exact, fields, ordered, tables
-from worm.codec.strict_json import INT_MAX, INT_MIN, JsonValue, dumps
 from worm.collections.entries import CUT, SEQ_MAX, Row
 from worm.errors import Corrupt
+from worm.formats import Schema, load_schema
+from worm.formats.strict_json import INT_MAX, INT_MIN, JsonValue, dumps
 from worm.query.query import Query
-from worm.schema import Schema, load_schema
 from worm.tables.columns import Columns
 from worm.tables.manifest import Manifest
 from worm.tables.parquet import CRC_MARK, NO_CRC, ColumnKind, LakeColumn, Type, encode_parquet, lake_columns

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.query.filter_oracle import FIELDS
-from worm.codec.strict_json import INT_MAX, INT_MIN, JsonValue, Missing, dumps, is_intact, seal, unseal
 from worm.collections.entries import Row
 from worm.errors import Corrupt
+from worm.formats.strict_json import INT_MAX, INT_MIN, JsonValue, Missing, dumps, is_intact, seal, unseal
 from worm.query.query import Query
 from worm.tables import parts
 from worm.tables.columns import Columns, RowsById
@@ -237,7 +237,7 @@ def test_without_msgspec_a_root_is_left_to_the_parser(monkeypatch: pytest.Monkey
 @pytest.mark.slow  # the handlers are asked for it in `tests/workers`, too
 def test_importing_the_workers_does_not_import_msgspec() -> None:
     """The Lambda layer does not have it, and a cold start would pay for it."""
-    code = "import sys, worm.workers.lambdas, worm.tables.table, worm.query.execute; print('msgspec' in sys.modules)"
+    code = "import sys, worm.upkeep.workers.lambdas, worm.query.execute; print('msgspec' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

@@ -12,10 +12,10 @@ import pytest
 
 from tests.harness import schema_of
 from tests.tables.test_spread_tables import fill, root_of, spread_path
-from worm.codec.strict_json import seal, unseal
 from worm.collections.entries import Change, Head, Heads, Row
 from worm.errors import Corrupt
-from worm.schema import ModelDef, load_schema
+from worm.formats import ModelDef, load_schema
+from worm.formats.strict_json import seal, unseal
 from worm.store.cas import InvariantBroken
 from worm.tables.build import RecordedNews
 from worm.tables.index import Index

@@ -273,7 +273,7 @@ def test_a_push_of_other_fields_builds_a_spread_table_anew() -> None:
     model = path.schema["models"]["Customer"]  # type: ignore[index]
     grown = {**model, "fields": {**model["fields"], "note": {"type": "string"}}}
     from worm.collections.layout import SCHEMA_KEY
-    from worm.schema import load_schema
+    from worm.formats import load_schema
 
     path.store.put(SCHEMA_KEY, load_schema({**path.schema, "models": {"Customer": grown}}).to_json())
     assert path.table.view() is None

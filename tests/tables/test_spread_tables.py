@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 
 from tests.examples import examples, some
 from tests.harness import DataPath, schema_of
-from worm.codec.strict_json import JsonValue
 from worm.collections.entries import Change, Head
 from worm.collections.layout import SCHEMA_KEY
 from worm.dev.faulty_store import FaultyStore, SimulatedCrash
-from worm.maintenance.purge import Purge
-from worm.schema import IndexDef, load_schema
+from worm.formats import IndexDef, load_schema
+from worm.formats.strict_json import JsonValue
 from worm.tables import tree
 from worm.tables.layout import T
 from worm.tables.manifest import Manifest
 from worm.tables.root import Root
 from worm.tables.table import Table
 from worm.tables.tree import Tree
+from worm.upkeep.purge import Purge
 
 MANIFEST = "org/customers/.worm.manifest.json"
 INDEX = "org/customers/.worm.index/status.json"

@@ -15,7 +15,6 @@ from tests.harness import DataPath, schema_of
 from worm.collections.entries import Head, Heads, Row
 from worm.collections.id_ranges import IdRange, ranges_between
 from worm.collections.layout import mark_name
-from worm.maintenance.purge import Purge
 from worm.spark.staging import (
     BuiltPart,
     CatchUp,
@@ -46,6 +45,7 @@ from worm.tables.layout import SPREAD_BYTES, Edit
 from worm.tables.manifest import Manifest
 from worm.tables.root import Root, balanced_starts, check, counts_between, cuts, may_carry, weights_between
 from worm.tables.table import Table
+from worm.upkeep.purge import Purge
 
 STARTS = ("c010", "c030")
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests.harness import DataPath, schema_of
 from worm.collections.id_ranges import IdRange
-from worm.model import Model, Worm
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.sdk.database import Model, Worm
 from worm.spark.verify_range import verify_range
 from worm.store.base import ObjectInfo
 

@@ -7,8 +7,8 @@ import pytest
 from tests.harness import DataPath, schema_of
 from tests.query.asking import query_table
 from tests.tables.test_spread_tables import BY_STATUS, assert_answers, fill, oplog, root_of, spread_path
-from worm.codec.strict_json import JsonValue
 from worm.collections.entries import Row
+from worm.formats.strict_json import JsonValue
 from worm.query.query import Query
 from worm.tables import parts, tree, view
 from worm.tables.manifest import Manifest

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 import pytest
 
 from tests.harness import DataPath, schema_of
-from worm.codec.strict_json import JsonValue
 from worm.collections.entries import Document, table_row
-from worm.model import Model, Worm
-from worm.schema import load_schema
+from worm.formats import load_schema
+from worm.formats.strict_json import JsonValue
+from worm.sdk.database import Model, Worm
 from worm.tables.manifest import Manifest
 from worm.tables.parquet import ColumnKind, LakeColumn, encode_parquet
 from worm.tables.parquet_part import ParquetPart

@@ -17,16 +17,16 @@ from tests.workers.pages_room import DAY, Room
 from worm.collections.layout import SCHEMA_KEY
 from worm.dev.faulty_store import Fault, FaultyStore, SimulatedCrash
 from worm.dev.iam import Call
-from worm.maintenance.purge import Purge
-from worm.maintenance.sweep import Sweep
+from worm.formats import load_schema
 from worm.pages.branches import Branches
 from worm.pages.compact import Compactor as PageCompactor
-from worm.schema import load_schema
 from worm.spark.oplog_archives import Compactor
 from worm.store.base import PUT_ID
-from worm.workers.batch import Message
-from worm.workers.capture import Capture
-from worm.workers.tables import Fold
+from worm.upkeep.purge import Purge
+from worm.upkeep.sweep import Sweep
+from worm.upkeep.workers.batch import Message
+from worm.upkeep.workers.capture import Capture
+from worm.upkeep.workers.tables import Fold
 
 BODY = "bank/accounts/{}/data.json"
 LARGE = b"x" * 2000
@@ -127,7 +127,7 @@ def collections(layout: str, snapshots: str, trash: str) -> frozenset[Call]:
     with pytest.MonkeyPatch.context() as patch:  # a few documents stand for many
         patch.setattr("worm.tables.layout.INLINE_PARTITIONS", 1)
         patch.setattr("worm.tables.layout.HEADS_PER_PART", 3)
-        patch.setattr("worm.maintenance.sweep_pass.CHUNK", 2)
+        patch.setattr("worm.upkeep.sweep_pass.CHUNK", 2)
         for life in lives:
             life.live()
     return frozenset(call for life in lives for call in life.recorder.calls)

@@ -13,8 +13,8 @@ from tests.harness import created
 from tests.sdk.bank_room import SpaceBench
 from tests.template.recorder import Recorder
 from tests.template.sam_document import BUCKET, function, is_allowed, object_patterns, resources
-from worm.workers.batch import Message
-from worm.workers.capture import Capture
+from worm.upkeep.workers.batch import Message
+from worm.upkeep.workers.capture import Capture
 
 APPLICATION = "worm-dev-SparkStack-SparkApplication"
 

@@ -18,9 +18,9 @@ from worm.dev.aws import Aws
 from worm.dev.environment import Environment, Settings
 from worm.dev.iam import Call, questions
 from worm.dev.worker import OutcomeKind
-from worm.model import push
+from worm.formats import load_schema
 from worm.pages.db import PageDb, create_database
-from worm.schema import load_schema
+from worm.sdk.database import push
 from worm.store.base import Read, Store
 from worm.store.s3 import S3Store
 

@@ -20,13 +20,13 @@ from tests.emulators import new_bucket, s3_client
 from tests.fault_proxy import serving
 from tests.template.policies import Guard, Policy
 from tests.template.sam_document import BUCKET, ROOT, resources
-from worm.cli.app import app
+from worm.cli.program import app
 from worm.collections.layout import KeyKind
 from worm.dev.iam import Call, Question, questions
 from worm.errors import NotFound, UniqueViolation
 from worm.log.keys import DbKeys
-from worm.model import Worm
-from worm.session import Maintenance
+from worm.sdk.database import Worm
+from worm.upkeep.session import Maintenance
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from worm.session import Session
-from worm.workers.lambdas import Function
+from worm.upkeep.session import Session
+from worm.upkeep.workers.lambdas import Function
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("capture", "tables", "apply", "sweep", "purge", "compact")

@@ -12,12 +12,12 @@ from worm.pages.db import PageDb, create_database
 from worm.pages.manifest import MAIN, PageConfig, Pages
 from worm.pages.reader import PageReader
 from worm.pages.root import PagesRoot
-from worm.session import Session, Settings
 from worm.store.base import ObjectInfo, Store
 from worm.store.memory import MemoryStore
-from worm.workers.apply import Apply
-from worm.workers.batch import BatchOutcome, Message
-from worm.workers.compact import Compact
+from worm.upkeep.session import Session, Settings
+from worm.upkeep.workers.apply import Apply
+from worm.upkeep.workers.batch import BatchOutcome, Message
+from worm.upkeep.workers.compact import Compact
 
 DAY = 24 * 3600.0
 NEVER = 80_000.0

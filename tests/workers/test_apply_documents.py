@@ -17,18 +17,18 @@ from worm.clock import Deadline
 from worm.collections.layout import SCHEMA_KEY
 from worm.dev.faulty_store import Fault, FaultyStore, SimulatedCrash
 from worm.errors import Corrupt, Unavailable
-from worm.maintenance.materialize import Materialized, Materializer
-from worm.maintenance.sweep import Sweep
 from worm.pages.apply import Applier
 from worm.pages.branches import Branches
 from worm.pages.db import PageDb, create_database
 from worm.pages.manifest import PageConfig
 from worm.pages.root import PagesRoot
 from worm.spaces.operations import set_document
-from worm.workers.apply import FLUSH_SECONDS, Apply
-from worm.workers.batch import BatchOutcome, Message
-from worm.workers.capture import Capture
-from worm.workers.tables import Fold
+from worm.upkeep.materialize import Materialized, Materializer
+from worm.upkeep.sweep import Sweep
+from worm.upkeep.workers.apply import FLUSH_SECONDS, Apply
+from worm.upkeep.workers.batch import BatchOutcome, Message
+from worm.upkeep.workers.capture import Capture
+from worm.upkeep.workers.tables import Fold
 
 WRITES_MAX = 80
 HISTORY = {

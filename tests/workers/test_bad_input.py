@@ -8,7 +8,7 @@ import pytest
 
 from tests.harness import BUCKET, DataPath, created, schema_of
 from worm.errors import Invalid
-from worm.workers.batch import KeyHint, hints_of
+from worm.upkeep.workers.batch import KeyHint, hints_of
 
 BAD_DOCUMENTS = {
     "not JSON": (b"{oops", "JSON"),

@@ -12,13 +12,13 @@ from tests.harness import BUCKET, DataPath, created, schema_of
 from worm.clock import Deadline, VirtualClock
 from worm.collections.layout import SCHEMA_KEY
 from worm.errors import Unavailable
-from worm.schema import load_schema
-from worm.session import Session, Settings
+from worm.formats import load_schema
 from worm.store.base import Object
 from worm.store.memory import MemoryStore
 from worm.store.parallel import TURN_BYTES
-from worm.workers.batch import Message
-from worm.workers.capture import Capture
+from worm.upkeep.session import Session, Settings
+from worm.upkeep.workers.batch import Message
+from worm.upkeep.workers.capture import Capture
 
 LARGE = 6 << 20
 COUNT = 8

@@ -15,18 +15,18 @@ from tests.harness import created, removed
 from tests.sdk.bank_room import SpaceBench
 from tests.sdk.sessions import must
 from tests.workers.test_late_documents import KEY, LIFE, Scene
-from worm.bridge.applied import Applied, Run
-from worm.bridge.origins import outdated
 from worm.clock import iso_millis
 from worm.collections.entries import OplogEntry
 from worm.log.keys import DbKeys
-from worm.maintenance.repair import repair_model
+from worm.spaces.bridge.applied import Applied, Run
+from worm.spaces.bridge.origins import outdated
 from worm.spaces.operations import set_document
 from worm.store.base import Object
 from worm.store.memory import MemoryStore
 from worm.tables.verify import VerifyReport, verify_collection
-from worm.workers.batch import Message
-from worm.workers.capture import Capture
+from worm.upkeep.repair import repair_model
+from worm.upkeep.workers.batch import Message
+from worm.upkeep.workers.capture import Capture
 
 BOB = "bob"
 

@@ -11,11 +11,11 @@ from tests.harness import CUSTOMER, DataPath, schema_of
 from worm.collections.documents import write_metadata
 from worm.collections.layout import SCHEMA_KEY
 from worm.errors import Corrupt
-from worm.maintenance.repair import repair_model
-from worm.schema import load_schema
-from worm.session import Session, Settings
+from worm.formats import load_schema
 from worm.tables.table import Table
 from worm.tables.verify import verify_collection
+from worm.upkeep.repair import repair_model
+from worm.upkeep.session import Session, Settings
 
 OPLOG = ".oplog/customers/a/"
 ENTRY = {"seq": 3, "op": "update", "ts": "2026-01-01T00:00:03Z", "diff": {"score": [1, 2]}, "metadata": {}}

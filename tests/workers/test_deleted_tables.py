@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.harness import DataPath
-from worm.maintenance.repair import repair_model
+from worm.upkeep.repair import repair_model
 
 
 @pytest.mark.parametrize("names", [(".worm.manifest.json", ".worm.heads.json"), (".worm.heads.json",)])

@@ -10,11 +10,11 @@ import pytest
 
 from tests.harness import BUCKET, DataPath, schema_of
 from worm.clock import Ids, SystemClock
-from worm.session import Session, Settings
 from worm.store.base import Attempt, Condition
 from worm.store.memory import MemoryStore
-from worm.workers.batch import BatchOutcome, Message
-from worm.workers.tables import Fold
+from worm.upkeep.session import Session, Settings
+from worm.upkeep.workers.batch import BatchOutcome, Message
+from worm.upkeep.workers.tables import Fold
 
 WORKERS = 50
 ENTITIES = 200

@@ -9,13 +9,13 @@ import pytest
 from tests.harness import DataPath
 from worm.collections.entries import Change
 from worm.collections.reconcile import Survey
-from worm.maintenance.repair import repair_model
 from worm.tables.table import Table
+from worm.upkeep.repair import repair_model
 
 
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worm.maintenance.sweep_pass.CHUNK", 20)
+    monkeypatch.setattr("worm.upkeep.sweep_pass.CHUNK", 20)
 
 
 def with_raw_documents(count: int, *, versioned: bool = True) -> DataPath:
@@ -63,7 +63,7 @@ def test_folds_of_a_growing_table_double_in_size(monkeypatch: pytest.MonkeyPatch
 
 def test_documents_that_are_large_are_folded_in_smaller_lots(monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits for a fold is held in memory."""
-    monkeypatch.setattr("worm.maintenance.sweep_pass.FOLD_BYTES_MAX", 300)
+    monkeypatch.setattr("worm.upkeep.sweep_pass.FOLD_BYTES_MAX", 300)
     path, sizes = with_raw_documents(100), list[int]()
     monkeypatch.setattr(Table, "fold", lambda table, changes, builds: sizes.append(len(changes)))
     path.sweep()

@@ -14,13 +14,13 @@ from worm.clock import Ids, VirtualClock
 from worm.collections.layout import SCHEMA_KEY
 from worm.dev.faulty_store import FaultyStore
 from worm.errors import Denied, Invalid, NotFound
-from worm.model import push
-from worm.schema import load_schema
-from worm.session import Session, Settings
+from worm.formats import load_schema
+from worm.sdk.database import push
 from worm.store.base import Attempt, AttemptOutcome, Condition, NotModified, Object
 from worm.store.memory import MemoryStore
 from worm.tables.table import Table
-from worm.workers.lambdas import NO_SCHEMA
+from worm.upkeep.session import Session, Settings
+from worm.upkeep.workers.lambdas import NO_SCHEMA
 
 
 class Refusing(FaultyStore):
@@ -277,7 +277,7 @@ def test_freshness_is_the_age_of_the_oldest_change_that_is_folded(functions: Fun
 
 
 def sweep_of(functions: Functions, path: DataPath) -> Deployed:
-    functions.monkeypatch.setattr("worm.maintenance.sweep_pass.CHUNK", 2)
+    functions.monkeypatch.setattr("worm.upkeep.sweep_pass.CHUNK", 2)
     return functions.load("sweep", session_on(path))
 
 
@@ -318,7 +318,7 @@ def test_a_number_of_hours_that_is_none_is_an_error(functions: Functions, hours:
 
 def test_a_sweep_that_leaves_a_table_to_spark_says_so(functions: Functions) -> None:
     path = uploaded(5)
-    functions.monkeypatch.setattr("worm.maintenance.sweep.BUILDS_MAX", 3)
+    functions.monkeypatch.setattr("worm.upkeep.sweep.BUILDS_MAX", 3)
     path.sweep()
     path.store.delete(path.table.manifest.key)
     sweep = functions.load("sweep", session_on(path))

@@ -13,7 +13,7 @@ from worm.collections.documents import write_metadata
 from worm.collections.layout import SCHEMA_KEY
 from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.errors import Denied
-from worm.schema import load_schema
+from worm.formats import load_schema
 from worm.store.base import Lost, Won
 from worm.store.memory import MemoryStore
 

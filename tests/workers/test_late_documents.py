@@ -11,16 +11,16 @@ import pytest
 from tests.harness import created
 from tests.sdk.bank_room import SpaceBench
 from tests.sdk.sessions import must
-from worm.bridge.origins import outdated
 from worm.dev.faulty_store import Fault, FaultyStore
 from worm.errors import Unavailable
-from worm.maintenance.materialize import Materializer
-from worm.maintenance.sweep import Sweep
-from worm.model import Model
+from worm.sdk.database import Model
+from worm.spaces.bridge.origins import outdated
 from worm.store.base import Attempt, Condition
 from worm.tables.verify import verify_collection
-from worm.workers.batch import Message
-from worm.workers.capture import Capture
+from worm.upkeep.materialize import Materializer
+from worm.upkeep.sweep import Sweep
+from worm.upkeep.workers.batch import Message
+from worm.upkeep.workers.capture import Capture
 
 KEY = "bank/accounts/a/data.json"
 LIFE = [("create", "ann", 1), ("delete", "ann", 2)]

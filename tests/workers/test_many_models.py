@@ -15,14 +15,14 @@ from worm.clock import Ids
 from worm.collections.collection import Collection
 from worm.collections.layout import SCHEMA_KEY
 from worm.errors import Unavailable
-from worm.schema import load_schema
-from worm.session import Session, Settings
+from worm.formats import load_schema
 from worm.store.base import Lost, NotModified, Object, RequestCounter, Won
 from worm.store.memory import MemoryStore
 from worm.tables.table import Table
-from worm.workers.batch import BatchOutcome, Message
-from worm.workers.capture import Capture
-from worm.workers.tables import Fold
+from worm.upkeep.session import Session, Settings
+from worm.upkeep.workers.batch import BatchOutcome, Message
+from worm.upkeep.workers.capture import Capture
+from worm.upkeep.workers.tables import Fold
 
 FIELDS: Mapping[str, object] = {"fields": {"n": {"type": "number"}}, "manifest": {"enabled": True}}
 MODELS: Mapping[str, object] = {

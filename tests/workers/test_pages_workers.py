@@ -22,8 +22,8 @@ from worm.log.keys import DbKeys
 from worm.log.writer import LogWriter
 from worm.pages.branches import Branches
 from worm.pages.compact import Compactor
-from worm.workers.apply import REMEMBERED_MAX, Apply
-from worm.workers.compact import STEP_SECONDS
+from worm.upkeep.workers.apply import REMEMBERED_MAX, Apply
+from worm.upkeep.workers.compact import STEP_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 PLENTY = 100.0 + STEP_SECONDS

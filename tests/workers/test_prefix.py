@@ -14,11 +14,11 @@ from tests.harness import created, schema_of
 from tests.sdk.bank_room import ACCOUNT
 from tests.workers.function_room import NAMES, Deployed, Functions
 from worm.errors import Invalid
-from worm.model import connect, push
-from worm.schema import load_schema
-from worm.session import Session, Settings
+from worm.formats import load_schema
+from worm.sdk.database import connect, push
 from worm.store.s3 import S3Store
 from worm.tables.verify import verify_collection
+from worm.upkeep.session import Session, Settings
 
 PREFIX = "team/data/"
 CUSTOMER = "org/customers/{}/profile.json"
@@ -107,7 +107,7 @@ def test_no_request_of_any_function_leaves_the_prefix(
 
     for name in ("unreported", "unreported-too"):
         stack.put(PREFIX + CUSTOMER.format(name), {"name": "U", "status": "new"})
-    functions.monkeypatch.setattr("worm.maintenance.sweep_pass.CHUNK", 1)
+    functions.monkeypatch.setattr("worm.upkeep.sweep_pass.CHUNK", 1)
     reports = {one["model"]: one for one in stack.functions["sweep"].call({}, seconds=1)}
     assert reports["Customer"]["finished"] is False, "its cursor is stored"
     assert {one["model"]: one["finished"] for one in stack.functions["sweep"].call({})} == {

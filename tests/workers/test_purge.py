@@ -16,11 +16,11 @@ from worm.collections.layout import SCHEMA_KEY
 from worm.collections.trash import Deletion
 from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.errors import Unavailable
-from worm.maintenance.purge import CHUNK, Purge, PurgeReport
-from worm.schema import load_schema
-from worm.session import Session, Settings
+from worm.formats import load_schema
 from worm.store.base import Lost, ObjectInfo
 from worm.store.memory import MemoryStore
+from worm.upkeep.purge import CHUNK, Purge, PurgeReport
+from worm.upkeep.session import Session, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 SNAPSHOTS = {"enabled": True, "maxAge": "10d", "maxCount": 2}

@@ -12,12 +12,12 @@ import pytest
 
 from tests.harness import BUCKET, DataPath, created, removed, schema_of
 from worm.clock import VirtualClock, iso_seconds, moment_of
-from worm.codec.strict_json import JsonValue
 from worm.collections.entries import OplogEntry
 from worm.collections.trash import Trashed
-from worm.session import Session, Settings
-from worm.workers.batch import KeyHint, hints_of
-from worm.workers.capture import Capture
+from worm.formats.strict_json import JsonValue
+from worm.upkeep.session import Session, Settings
+from worm.upkeep.workers.batch import KeyHint, hints_of
+from worm.upkeep.workers.capture import Capture
 
 ADMIN = "210987654321"
 ONE, TWO = {"name": "one"}, {"name": "two"}

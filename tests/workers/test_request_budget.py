@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.harness import DataPath, created, schema_of
 from worm.collections.documents import write_metadata
-from worm.deployment import costs
-from worm.maintenance.purge import Purge
-from worm.maintenance.sweep_pass import Scheduled
 from worm.store.base import Won
+from worm.upkeep.deployment import costs
+from worm.upkeep.purge import Purge
+from worm.upkeep.sweep_pass import Scheduled
 
 BATCH = costs.BATCH_MAX
 FOREVER = 1e9

@@ -6,7 +6,7 @@ import pytest
 
 from tests.harness import DataPath, schema_of
 from worm.tables import tree
-from worm.workers import tables
+from worm.upkeep.workers import tables
 
 SPREAD = schema_of(manifest={"enabled": True, "partitionThreshold": 5, "maxPartitions": 3})
 

@@ -23,15 +23,15 @@ from worm.collections.entries import Change, Head, Heads
 from worm.collections.id_ranges import IdRange
 from worm.collections.reconcile import Survey
 from worm.errors import Corrupt, Denied, Invalid, Unavailable, WormError
-from worm.maintenance.sweep_cursor import SweepCursor, cursor_key, read_cursor, save_cursor
-from worm.maintenance.sweep_listing import RangeListing
-from worm.maintenance.sweep_pass import Compared, DocumentPass, HistoryPass, How, Scheduled, SweepReport
-from worm.schema.fields import id_problem, id_segment
+from worm.formats.fields import id_problem, id_segment
 from worm.store.base import Object, ObjectInfo, Read, Version, acceptable
 from worm.tables.ranges import TableRanges
 from worm.tables.root import Counted, Piece, Root
 from worm.tables.table import Table
-from worm.workers.lambdas import SAFETY_SECONDS
+from worm.upkeep.sweep_cursor import SweepCursor, cursor_key, read_cursor, save_cursor
+from worm.upkeep.sweep_listing import RangeListing
+from worm.upkeep.sweep_pass import Compared, DocumentPass, HistoryPass, How, Scheduled, SweepReport
+from worm.upkeep.workers.lambdas import SAFETY_SECONDS
 
 DAY = 86_400.0
 OPLOG = pytest.mark.parametrize("oplog", [True, False])
@@ -45,8 +45,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 def bounds(patch: pytest.MonkeyPatch, *, page: int, documents: int, heads: int, table_bytes: int) -> None:
-    patch.setattr("worm.maintenance.sweep_listing.PAGE", page)
-    patch.setattr("worm.maintenance.sweep_listing.RANGE_DOCUMENTS", documents)
+    patch.setattr("worm.upkeep.sweep_listing.PAGE", page)
+    patch.setattr("worm.upkeep.sweep_listing.RANGE_DOCUMENTS", documents)
     patch.setattr("worm.tables.layout.HEADS_PER_PART", heads)
     patch.setattr("worm.tables.ranges.RANGE_BYTES", table_bytes)
 
@@ -126,7 +126,7 @@ def test_the_versions_of_one_document_do_not_keep_a_sweep_from_its_deadline(
 ) -> None:
     """Of a document that changes every second, there are as many versions after two months as can be listed in 15
     minutes: no run got further. With histories beside the documents, its entries are listed, too."""
-    small.setattr("worm.maintenance.sweep_listing.JUMP_PAGES", 2)
+    small.setattr("worm.upkeep.sweep_listing.JUMP_PAGES", 2)
     path = DataPath(schema_of(storage={"layout": layout}, manifest={"enabled": True, "partitionThreshold": 20}))
     for number in range(300):
         path.put("c00001", {"name": str(number)})
@@ -166,7 +166,7 @@ def test_a_chunk_is_not_begun_if_one_takes_longer_than_the_time_left(small: pyte
     """Documents may be large, or have many unrecorded versions: a chunk of them takes minutes, and a function has 20
     seconds to finish."""
     for name in ("CHUNK", "DOCUMENTS_CHUNK"):
-        small.setattr(f"worm.maintenance.sweep_pass.{name}", 4)
+        small.setattr(f"worm.upkeep.sweep_pass.{name}", 4)
     path, kind = partitioned(oplog=oplog), HistoryPass if oplog else DocumentPass
     for number in range(40):
         path.put(f"c{number:05}", {"name": "new"})
@@ -262,7 +262,7 @@ def test_documents_without_history_are_looked_at_in_parallel_after_their_fold() 
 @pytest.mark.usefixtures("small")
 def test_many_suspects_of_one_range_stop_between_two_chunks(small: pytest.MonkeyPatch) -> None:
     """Also those that only the heads know: somebody deleted all documents, with their versions."""
-    small.setattr("worm.maintenance.sweep_pass.CHUNK", 4)
+    small.setattr("worm.upkeep.sweep_pass.CHUNK", 4)
     path = filled(30)
     for number in range(30):
         for version in list(path.store.versions(path.key(f"c{number:05}"))):
@@ -347,9 +347,9 @@ def test_changes_wait_for_a_fold_until_they_are_as_many_as_the_rows_or_too_many_
     small: pytest.MonkeyPatch, limit: Mapping[str, int], folds: Sequence[int]
 ) -> None:
     bounds(small, page=10, documents=1_000, heads=10, table_bytes=1 << 20)
-    small.setattr("worm.maintenance.sweep_pass.CHUNK", 4)
+    small.setattr("worm.upkeep.sweep_pass.CHUNK", 4)
     for name, most in limit.items():
-        small.setattr(f"worm.maintenance.sweep_pass.FOLD_{name}_MAX", most)
+        small.setattr(f"worm.upkeep.sweep_pass.FOLD_{name}_MAX", most)
     path, folded, fold = filled(60), list[int](), Table.fold
 
     def noted(table: Table, changes: Sequence[Change], **more: bool) -> None:
@@ -381,7 +381,7 @@ def test_a_change_without_history_is_found_if_the_table_has_changed_since(small:
 
 @pytest.mark.usefixtures("small")
 def test_a_sweep_that_fails_inside_a_range_continues_after_the_chunks_that_are_done(small: pytest.MonkeyPatch) -> None:
-    small.setattr("worm.maintenance.sweep_pass.CHUNK", 4)
+    small.setattr("worm.upkeep.sweep_pass.CHUNK", 4)
     path, work, chunks = partitioned(), HistoryPass.work, list[Mapping[str, Survey]]()
     for number in range(20):
         path.put(f"c{number:05}", {"name": "new"})
@@ -656,7 +656,7 @@ def test_a_whole_pass_reads_each_part_of_the_heads_once_and_lists_each_page_once
     path = filled(600)
     root = path.table.heads.root()
     assert root is not None
-    small.setattr("worm.maintenance.sweep_listing.RANGE_DOCUMENTS", 1_000)
+    small.setattr("worm.upkeep.sweep_listing.RANGE_DOCUMENTS", 1_000)
     path.new_workers(path.store)
     starts, at = list[str](), TableRanges.at
 
@@ -826,7 +826,7 @@ ID = st.text(st.sampled_from("a0-.%/!~é\U0001f600z"), min_size=1, max_size=5).f
 def test_no_id_is_left_out_wherever_a_run_stops(known: list[str], new: list[str], page: int, documents: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         bounds(patch, page=page, documents=documents, heads=3, table_bytes=300)
-        patch.setattr("worm.maintenance.sweep_pass.CHUNK", 2)
+        patch.setattr("worm.upkeep.sweep_pass.CHUNK", 2)
         path = partitioned()
         documents_of = path.collection.documents
         for entity_id in known:
@@ -886,7 +886,7 @@ def test_no_object_beside_documents_and_no_version_hides_a_document(
     """A document that seems to have one version only, but has more, would lose its history."""
     with pytest.MonkeyPatch.context() as patch:
         bounds(patch, page=page, documents=100, heads=3, table_bytes=300)
-        patch.setattr("worm.maintenance.sweep_listing.JUMP_PAGES", jump)
+        patch.setattr("worm.upkeep.sweep_listing.JUMP_PAGES", jump)
         collection: Collection = partitioned().collection
         keys = {one: collection.documents.key(one) for one in ids}
         objects = [(keys[one], times) for one, times in ids.items()]
@@ -1044,7 +1044,7 @@ def test_no_merge_builds_a_table_that_is_too_large_because_one_of_its_files_is_g
 def test_no_fold_builds_a_table_from_all_histories_when_manifest_and_heads_are_lost(small: pytest.MonkeyPatch) -> None:
     """Nothing but a listing says then how large the table is. The first fold of a pass read all histories, whatever the
     limit and the time: the function was killed at the same place every quarter of an hour."""
-    small.setattr("worm.maintenance.sweep_pass.RECORDED_MAX", 30)
+    small.setattr("worm.upkeep.sweep_pass.RECORDED_MAX", 30)
     path = filled(60)
     for key in (path.table.manifest.key, path.table.heads.key):
         path.store.delete(key)

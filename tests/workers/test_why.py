@@ -11,12 +11,12 @@ import pytest
 from tests.harness import BUCKET, DataPath, created, schema_of
 from worm.collections.layout import SCHEMA_KEY
 from worm.errors import Invalid
-from worm.maintenance.verdicts import DeadLetterFacts, EntryFacts, RowFacts, Verdict, Why
-from worm.maintenance.why import explain_key, key_of, unseen_uploads
-from worm.schema import load_schema
-from worm.session import Session, Settings
+from worm.formats import load_schema
 from worm.store.file import FileStore
 from worm.store.memory import MemoryStore
+from worm.upkeep.session import Session, Settings
+from worm.upkeep.verdicts import DeadLetterFacts, EntryFacts, RowFacts, Verdict, Why
+from worm.upkeep.why import explain_key, key_of, unseen_uploads
 
 REQUESTS_MAX = 8
 """Of any answer: the object, the root of the table and a file or two of it, the tail of the oplog."""

@@ -13,14 +13,14 @@ from tests.collections.archive_room import Room
 from tests.harness import BUCKET, DataPath, schema_of
 from worm.collections.claims import UniqueValue
 from worm.collections.layout import SCHEMA_KEY, KeyKind, digest_of
-from worm.maintenance.repair import put_aside
-from worm.maintenance.verdicts import Verdict, Why
-from worm.maintenance.why import explain_key
-from worm.schema import load_schema
-from worm.session import Session, Settings
+from worm.formats import load_schema
 from worm.spaces.opening import open_space
 from worm.spaces.operations import set_document
 from worm.store.file import CONTROL, FileStore
+from worm.upkeep.repair import put_aside
+from worm.upkeep.session import Session, Settings
+from worm.upkeep.verdicts import Verdict, Why
+from worm.upkeep.why import explain_key
 
 UNIQUE = {"byEmail": {"field": "email", "unique": True}}
 FIELDS = {"name": {"type": "string"}, "email": {"type": "string"}}

@@ -53,10 +53,10 @@ from worm.api.identity import EVERYTHING, Identity
 from worm.api.problems import HttpProblem, problem_of
 from worm.api.routes import Route, RouteTable
 from worm.api.sessions import SessionLease, SharedSession
-from worm.deployment.costs import Prices
 from worm.errors import Invalid, NotFound, WormError
-from worm.model import Worm
-from worm.store.base import RequestMeter, metered
+from worm.sdk import Worm
+from worm.store import RequestMeter, metered
+from worm.upkeep import Prices
 
 Identify = Callable[[Call, Event], Identity]
 """Identifies the caller. Raises a `HttpProblem` with 401 if it cannot. The call has no path parameters yet."""

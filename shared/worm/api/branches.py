@@ -1,8 +1,6 @@
 """Branches by HTTP: create, delete and undelete them, compare and merge them.
 
 Modules for branches are imported by the first call that needs them, so that a function starts faster.
-
-It is a separate module because it has the endpoints of one noun; `app.py` only lists such modules.
 """
 
 from __future__ import annotations
@@ -14,13 +12,12 @@ from worm.api.call import JSON, Call, HttpAnswer, json_answer
 from worm.api.histories import LIMIT_MAX, LIMIT_PARAMETER, NAME, TEXT, items_of
 from worm.api.problems import HttpProblem
 from worm.api.routes import REASON, WORM_REASON, Parameter, Route
-from worm.codec.strict_json import JsonObject, JsonValue
 from worm.errors import Invalid, NotFound, shown
+from worm.formats import JsonObject, JsonValue
 
 if TYPE_CHECKING:
-    from worm.sdk.merging import BranchChange, MergeResult
-    from worm.spaces.merging import PolicyName
-    from worm.spaces.results import BothChanged, Branch
+    from worm.sdk import BranchChange, MergeResult
+    from worm.spaces import BothChanged, Branch, PolicyName
 
 POLICIES: dict[str, PolicyName] = {
     "fail": "fail",
@@ -75,7 +72,7 @@ def show_difference(call: Call) -> JsonObject:
 
 def merge(call: Call) -> JsonObject:
     """`POST /v1/branches/{branch}/merge`"""
-    from worm.spaces.results import MergeConflict
+    from worm.spaces import MergeConflict
 
     call.check_sees_all()
     body = _members(call, "into", "policy", "dryRun", "checkReferences")

@@ -18,10 +18,9 @@ import orjson
 
 from worm.api.identity import EVERYTHING, Identity
 from worm.api.problems import MEDIA_TYPE, HttpProblem
-from worm.codec.strict_json import JsonObject, JsonValue, loads
 from worm.errors import Invalid, NotFound, shown
-from worm.model import DocumentDict, Model, Worm
-from worm.sdk.document import About
+from worm.formats import JsonObject, JsonValue, loads
+from worm.sdk import About, DocumentDict, Model, Worm
 from worm.values import dataclass
 
 Event = Mapping[str, Any]

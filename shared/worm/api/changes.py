@@ -3,8 +3,6 @@
 A stream ends by itself after some minutes, and when a new schema is pushed. The browser reconnects and sends its
 position in `Last-Event-ID`, as it does when the connection breaks; nothing gets lost. In a batch of events only the
 last one has the cursor as its id: if a connection breaks before that, the batch is sent again.
-
-It is a separate module because it has the endpoints of one noun; `app.py` only lists such modules.
 """
 
 from __future__ import annotations
@@ -26,12 +24,11 @@ from worm.api.histories import (
 )
 from worm.api.problems import problem_of
 from worm.api.routes import Parameter, Route
-from worm.codec.strict_json import JsonObject, JsonValue, dumps
 from worm.errors import Invalid, WormError
+from worm.formats import JsonObject, JsonValue, dumps
 
 if TYPE_CHECKING:
-    from worm.sdk.feed import ChangeRows
-    from worm.sdk.searching import HistoryEntry
+    from worm.sdk import ChangeRows, HistoryEntry
 
 EVENT_STREAM = "text/event-stream"
 WAIT_SECONDS_MAX = 20

@@ -2,8 +2,6 @@
 
 Only the caller's own condition protects a write: `PUT` needs one, `PATCH` and `DELETE` may have one. Without one, a
 change applies to the current document and loses no other change; a replacement could overwrite anything.
-
-It is a separate module because it has the endpoints of one noun; `app.py` only lists such modules.
 """
 
 from __future__ import annotations
@@ -34,12 +32,9 @@ from worm.api.routes import (
     WORM_REASON,
     Route,
 )
-from worm.codec.json_patch import PatchRefused, check_patch_document, patched
-from worm.codec.strict_json import JsonObject, JsonValue
 from worm.errors import Invalid, NotFound
-from worm.model import Model
-from worm.sdk.document import DocumentDict
-from worm.sdk.operators import check_operators, check_patch
+from worm.formats import JsonObject, JsonValue, PatchRefused, check_patch_document, patched
+from worm.sdk import DocumentDict, Model, check_operators, check_patch
 
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
@@ -84,7 +79,7 @@ def get_document(call: Call) -> HttpAnswer:
 def _elsewhere(call: Call, model: Model[DocumentDict], document: DocumentDict) -> HttpAnswer | None:
     """If a function cannot return a document because of its size, S3 serves it. Not for a model in a space: its log may
     be ahead of the object."""
-    from worm.store.s3 import S3Store
+    from worm.store import S3Store
 
     store, origin = call.session.store, document.provenance
     is_object = call.session.schema.model(model.name).space is None

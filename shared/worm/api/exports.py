@@ -3,8 +3,6 @@
 Rows are read in batches and streamed. CSV, Parquet and Arrow name all columns at the start: unless the caller selects
 some, rows go to a temporary file until all are read. A function returns everything at once, so it refuses larger
 results.
-
-It is a separate module because it has the endpoints of one noun; `app.py` only lists such modules.
 """
 
 from __future__ import annotations
@@ -18,13 +16,10 @@ from urllib.parse import quote
 from worm.api.call import Call, HttpAnswer
 from worm.api.queries import ALLOW_SCAN, AT, FILTER, SELECT, AskedRows, filter_of, spoken, within
 from worm.api.routes import BRANCH, Parameter, Route
-from worm.codec.csv_rows import csv_chunks, json_line, spooled, unspooled
-from worm.codec.strict_json import JsonValue
 from worm.errors import Invalid, shown
-from worm.model import DocumentDict
-from worm.query.filter_text import columns_of, parse_select
-from worm.schema import ModelDef
-from worm.sdk.rows import Rows
+from worm.formats import JsonValue, ModelDef, csv_chunks, json_line, spooled, unspooled
+from worm.query import columns_of, parse_select
+from worm.sdk import DocumentDict, Rows
 from worm.values import dataclass
 
 if TYPE_CHECKING:

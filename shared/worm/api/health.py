@@ -2,8 +2,6 @@
 
 Modules that only these endpoints need are imported when they are called, so that a function starts faster. The AWS
 resources around the bucket are known if `WORM_STACK` names the stack, or `WORM_DLQ_URL` a dead-letter queue.
-
-It is a separate module because it has the endpoints of one noun; `app.py` only lists such modules.
 """
 
 from __future__ import annotations
@@ -19,15 +17,12 @@ from worm.api.histories import NAME, TEXT, items_of
 from worm.api.problems import HttpProblem
 from worm.api.routes import Parameter, Route
 from worm.clock import iso_seconds
-from worm.codec.strict_json import JsonObject, JsonValue
-from worm.deployment.costs import BATCH_MAX, CHANGES, PASSES_A_MONTH, Prices, Usage, bill_shape
 from worm.errors import Invalid, NotFound, WormError, shown
-from worm.maintenance.verdicts import DeadLetterFacts
+from worm.formats import JsonObject, JsonValue
+from worm.upkeep import BATCH_MAX, CHANGES, PASSES_A_MONTH, DeadLetterFacts, Prices, Usage, bill_shape
 
 if TYPE_CHECKING:
-    from worm.deployment.checkup import HealthFinding
-    from worm.deployment.dead_letters import DeadLetterQueue, Letter
-    from worm.maintenance.why import LookUp
+    from worm.upkeep import DeadLetterQueue, HealthFinding, Letter, LookUp
 
 STATUS = {"healthy": "ok", "trouble": "degraded", "unknown": "unknown"}
 LETTERS_SHOWN = 1000
@@ -36,8 +31,7 @@ NO_QUEUE = "set WORM_STACK to the name of the stack, or WORM_DLQ_URL to the queu
 
 def show_health(call: Call) -> JsonObject:
     """`GET /v1/health`"""
-    from worm.deployment.aws import Aws
-    from worm.deployment.checkup import Checkup
+    from worm.upkeep import Aws, Checkup
 
     call.check_sees_all()
     session = call.session
@@ -58,7 +52,7 @@ def show_health(call: Call) -> JsonObject:
 
 def _freshness(call: Call) -> Iterator[HealthFinding]:
     """When the table of each model last changed; one conditional GET for each."""
-    from worm.deployment.checkup import HealthFinding, State
+    from worm.upkeep import HealthFinding, State
 
     for name, known in call.session.schema.models.items():
         if not known.keeps_manifest:
@@ -118,9 +112,7 @@ def _check_may_redrive(call: Call, letter: Letter) -> None:
 
 def _queues(call: Call) -> Sequence[DeadLetterQueue]:
     """None without a bucket, or if no queue is configured."""
-    from worm.deployment.aws import Aws
-    from worm.deployment.dead_letters import DeadLetterQueue, queues_of
-    from worm.deployment.stack import Stack
+    from worm.upkeep import Aws, DeadLetterQueue, Stack, queues_of
 
     stack, url = os.environ.get("WORM_STACK"), os.environ.get("WORM_DLQ_URL")
     if not _is_bucket(call):
@@ -157,7 +149,7 @@ def explain(call: Call) -> JsonObject:
     key = call.query.one("key")
     if not key:
         raise Invalid("pass the key of an object", path="key")
-    from worm.maintenance.why import explain_key  # it is large, and few calls need it
+    from worm.upkeep import explain_key  # it is large, and few calls need it
 
     return explain_key(call.session, key, dead_letters=_letters(call)).shape()
 
@@ -166,7 +158,7 @@ def _letters(call: Call) -> LookUp | None:
     queues = [one for one in _queues(call) if one.name in ("capture", "tables") or os.environ.get("WORM_DLQ_URL")]
     if not queues:
         return None
-    from worm.deployment.dead_letters import about
+    from worm.upkeep import about
 
     bucket, prefix = _place(call)
 

@@ -1,7 +1,4 @@
-"""The past by HTTP: entries of a document or of all, earlier states, differences, and going back.
-
-It is a separate module because it has the endpoints of one noun; `app.py` only lists such modules.
-"""
+"""The past by HTTP: entries of a document or of all, earlier states, differences, and going back."""
 
 from __future__ import annotations
 
@@ -11,10 +8,10 @@ from worm.api.call import JSON, Call, HttpAnswer
 from worm.api.documents import document_answer
 from worm.api.preconditions import tags_of, under_condition
 from worm.api.routes import BRANCH, DOCUMENT, IDEMPOTENCY_KEY, IF_MATCH, REASON, WORM_REASON, Parameter, Route
-from worm.codec.strict_json import JsonObject, JsonValue
-from worm.collections.entries import OPS, OplogEntry
+from worm.collections import OPS, OplogEntry
 from worm.errors import Corrupt, Invalid, shown
-from worm.sdk.searching import HistoryEntry
+from worm.formats import JsonObject, JsonValue
+from worm.sdk import HistoryEntry
 
 LIMIT, LIMIT_MAX = 100, 1000
 

@@ -7,7 +7,7 @@ connection ends, because the start of the next request is unknown.
 
 Time is limited as well: head and body must arrive in time, however slowly a client sends.
 
-It is a separate module because it only knows bytes and sockets, not events or the API.
+It only knows bytes and sockets, not events or the API.
 """
 
 from __future__ import annotations

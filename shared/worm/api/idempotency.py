@@ -7,8 +7,6 @@ its outcome is unknown, and the answer says so.
 
 An answer that decided nothing (the store is unreachable) is not kept: the caller can try again with the same key.
 Records are valid for 24 hours. After that a lifecycle rule of the bucket, or `worm prune`, removes them.
-
-It is a separate module because endpoints do not know about it.
 """
 
 from __future__ import annotations
@@ -23,10 +21,10 @@ from typing import cast
 from worm.api.call import Call, HttpAnswer
 from worm.api.problems import HttpProblem
 from worm.clock import iso_millis
-from worm.codec.strict_json import JsonObject, dumps, loads_own
-from worm.collections.layout import ANSWERS_PREFIX
+from worm.collections import ANSWERS_PREFIX
 from worm.errors import Corrupt, Denied, Unavailable
-from worm.store.base import Lost, Store, Won
+from worm.formats import JsonObject, dumps, loads_own
+from worm.store import Lost, Store, Won
 from worm.values import dataclass
 
 KEPT = timedelta(hours=24)

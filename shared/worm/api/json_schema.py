@@ -1,16 +1,14 @@
 """The JSON Schema (2020-12) of a model's documents.
 
-It matches the checks of `schema/fields.py`, with one exception: for JSON Schema, 1.0 is an integer. What JSON Schema
+It matches the checks of `formats/fields.py`, with one exception: for JSON Schema, 1.0 is an integer. What JSON Schema
 cannot express is in `x-worm-type` (`datetime`, `ref`) and `x-worm-ref` (the referenced model).
 
-It is a separate module because it knows nothing about HTTP.
+It knows nothing about HTTP.
 """
 
 from __future__ import annotations
 
-from worm.codec.strict_json import JsonObject, JsonValue
-from worm.schema import FieldDef, ModelDef
-from worm.schema.definition import TIME_FIELDS
+from worm.formats import TIME_FIELDS, FieldDef, JsonObject, JsonValue, ModelDef
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TIME: JsonObject = {

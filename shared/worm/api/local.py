@@ -12,7 +12,7 @@ from worm.api.call import ApiSettings
 from worm.api.credentials import LocalCallers
 from worm.api.server import Server
 from worm.errors import Invalid
-from worm.model import Worm
+from worm.sdk import Worm
 
 TOKEN_LENGTH_MIN = 8
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")

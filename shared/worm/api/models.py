@@ -1,7 +1,4 @@
-"""The API itself, and the models of the schema with their tables.
-
-It is a separate module because it has the endpoints of one noun; `app.py` only lists such modules.
-"""
+"""The API itself, and the models of the schema with their tables."""
 
 from __future__ import annotations
 
@@ -10,11 +7,11 @@ from typing import cast
 from worm.api.call import Call
 from worm.api.json_schema import json_schema_of
 from worm.api.routes import Route
-from worm.codec.strict_json import JsonObject, JsonValue, loads
 from worm.errors import Corrupt
-from worm.query.execute import counted
-from worm.store.parallel import in_parallel
-from worm.tables.view import TableView
+from worm.formats import JsonObject, JsonValue, loads
+from worm.query import counted
+from worm.store import in_parallel
+from worm.tables import TableView
 from worm.version import VERSION
 
 COUNT_REQUESTS_MAX = 16

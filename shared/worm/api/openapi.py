@@ -1,7 +1,4 @@
-"""The OpenAPI 3.1 description, generated from the table of routes: what is not in a route is not in the API.
-
-It is a separate module because only callers of `/openapi.json` need it.
-"""
+"""The OpenAPI 3.1 description, generated from the table of routes: what is not in a route is not in the API."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from http import HTTPStatus
 
 from worm.api.problems import MEDIA_TYPE
 from worm.api.routes import Parameter, Route
-from worm.codec.strict_json import JsonObject, JsonValue
+from worm.formats import JsonObject, JsonValue
 from worm.version import VERSION
 
 USUAL = (401, 403, 404, 405, 413, 500, 503)

@@ -1,8 +1,6 @@
 """`If-Match` and `If-None-Match` (RFC 9110): the only conditions of a write. The session's memory is not one.
 
 An ETag is the version of a document in quotes. A version that this library did not issue matches nothing.
-
-It is a separate module because several nouns have versions.
 """
 
 from __future__ import annotations
@@ -14,9 +12,9 @@ from urllib.parse import quote, unquote
 
 from worm.api.call import Call
 from worm.api.problems import HttpProblem
-from worm.collections.documents import DocumentVersion
+from worm.collections import DocumentVersion
 from worm.errors import Conflict, Invalid, NotFound, shown
-from worm.sdk.document import DocumentDict, decode_version, encode_version
+from worm.sdk import DocumentDict, decode_version, encode_version
 from worm.values import dataclass
 
 R = TypeVar("R")

@@ -23,7 +23,6 @@ import re
 from collections.abc import Mapping
 from http import HTTPStatus
 
-from worm.codec.strict_json import JsonObject, JsonValue
 from worm.errors import (
     CommitStateUnknown,
     Conflict,
@@ -39,6 +38,7 @@ from worm.errors import (
     UnsafeStore,
     WormError,
 )
+from worm.formats import JsonObject, JsonValue
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = "2"

@@ -5,8 +5,6 @@ as in `worm table query --filter`: `filter=status=active&filter=amount>100`.
 
 A query that would take too many requests is refused with its plan, unless the caller passes `allowScan`. A page has at
 most 1,000 rows and about 4 MB; `cursor` continues after it.
-
-It is a separate module because it has the endpoints of one noun; `app.py` only lists such modules.
 """
 
 from __future__ import annotations
@@ -23,20 +21,25 @@ from worm.api.call import JSON, PAGE_BYTES_MAX, PAGE_ROWS_MAX, Call, HttpAnswer,
 from worm.api.documents import shape_of
 from worm.api.problems import HttpProblem
 from worm.api.routes import BRANCH, DOCUMENT, Parameter, Route
-from worm.codec.strict_json import JsonObject, JsonValue, loads
 from worm.errors import Invalid, shown
-from worm.model import DocumentDict, Model
-from worm.query.aggregate import Aggregate
-from worm.query.budget import TooExpensive, at_most
-from worm.query.filter_text import both, filter_fields, parse_filter, parse_names, parse_sort
-from worm.query.planner import Actual, Cost, Plan
-from worm.query.query import Query, Sort
-from worm.schema import ModelDef
-from worm.schema.definition import undeclared_notes
-from worm.sdk.past import CHANGED_MAX
-from worm.sdk.reading import populated_fields, referred_model
-from worm.sdk.rows import Rows
-from worm.store.base import metered
+from worm.formats import JsonObject, JsonValue, ModelDef, loads, undeclared_notes
+from worm.query import (
+    Actual,
+    Aggregate,
+    Cost,
+    Plan,
+    Query,
+    Sort,
+    TooExpensive,
+    at_most,
+    both,
+    filter_fields,
+    parse_filter,
+    parse_names,
+    parse_sort,
+)
+from worm.sdk import CHANGED_MAX, DocumentDict, Model, Rows, populated_fields, referred_model
+from worm.store import metered
 from worm.values import dataclass
 
 LIMIT = 100

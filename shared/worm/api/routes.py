@@ -25,8 +25,8 @@ except ModuleNotFoundError as error:
 
 from worm.api.call import Endpoint, Event, HttpAnswer, problem_answer
 from worm.api.problems import HttpProblem
-from worm.codec.strict_json import JsonObject
 from worm.errors import Invalid, shown
+from worm.formats import JsonObject
 from worm.values import dataclass
 
 Scope = Literal["public", "read", "write", "admin"]

@@ -6,8 +6,6 @@ be a name of this machine, so that no other name can be bound to it (DNS rebindi
 foreign page (`Origin`). The API identifies the caller by the token.
 
 Each connection has a thread; beyond `connections_max` a client gets 503.
-
-It is a separate module because it can serve any handler of events, with or without a session.
 """
 
 from __future__ import annotations

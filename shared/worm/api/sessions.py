@@ -4,7 +4,7 @@ A warm process lives for hours, and somebody may push a new schema in the meanti
 checks for one with a conditional GET. If it changed, a session with the new schema replaces the old one, which is
 closed when its last call has ended. A call with a streamed answer ends with the last piece.
 
-It is a separate module because it knows nothing about HTTP.
+It knows nothing about HTTP.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from worm.collections.layout import SCHEMA_KEY
+from worm.collections import SCHEMA_KEY
 from worm.errors import WormError
 from worm.forks import new_lock
-from worm.model import Worm
-from worm.schema import Schema, load_pushed
-from worm.store.base import NotModified
+from worm.formats import Schema, load_pushed
+from worm.sdk import Worm
+from worm.store import NotModified
 
 REFRESH_SECONDS = 5.0
 log = logging.getLogger("worm.api")

@@ -1,8 +1,6 @@
 """SQL over the models that the caller may see, where DuckDB is installed.
 
 Few statements run at the same time: each may take as much memory as `db.sql` allows.
-
-It is a separate module because it has the endpoints of one noun; `app.py` only lists such modules.
 """
 
 from __future__ import annotations
@@ -20,9 +18,9 @@ from worm.api.call import JSON, PAGE_BYTES_MAX, PAGE_ROWS_MAX, Call, HttpAnswer,
 from worm.api.problems import RETRY_SECONDS, HttpProblem
 from worm.api.queries import LIMIT, AskedRows, check_members, flag_of, limit_of, within
 from worm.api.routes import Route
-from worm.codec.strict_json import JsonObject
 from worm.errors import Invalid, shown
-from worm.model import Worm
+from worm.formats import JsonObject
+from worm.sdk import Worm
 
 MEMBERS = frozenset({"statement", "params", "limit", "at", "branch", "allowScan"})
 STATEMENTS_MAX = 4
@@ -33,7 +31,7 @@ def run_statement(call: Call) -> HttpAnswer:
     if find_spec("duckdb") is None:
         hint = "install it: pip install 's3worm[sql]'; queries and aggregates work without it"
         raise HttpProblem(501, "not-installed", "SQL needs the package duckdb", hint=hint)
-    from worm.sdk.sql import SqlLimits, json_row, run_sql
+    from worm.sdk import SqlLimits, json_row, run_sql
 
     body = call.json_object()
     check_members(body, MEMBERS)

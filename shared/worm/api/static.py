@@ -4,8 +4,6 @@ Every path below `/console` that is not a file is an address inside the console:
 Nothing that a caller sends becomes a path on the disk.
 
 The files contain nothing of any bucket, so they need no credentials. The requests of the page need a token.
-
-It is a separate module because it is about the package, not about a store.
 """
 
 from __future__ import annotations

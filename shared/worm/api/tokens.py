@@ -18,11 +18,22 @@ from typing import cast
 
 from worm.api.identity import Identity
 from worm.clock import Clock, Ids, iso_seconds, moment_of
-from worm.codec.shapes import TEXT, TIME, check_shape, list_of, nullable, record, text_that
-from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads_own
 from worm.errors import Conflict, Corrupt, Invalid, NotFound, shown
 from worm.forks import new_lock
-from worm.store.base import Lost, Store
+from worm.formats import (
+    TEXT,
+    TIME,
+    JsonObject,
+    JsonValue,
+    check_shape,
+    dumps,
+    list_of,
+    loads_own,
+    nullable,
+    record,
+    text_that,
+)
+from worm.store import Lost, Store
 from worm.values import dataclass
 
 PREFIX = ".worm.api/tokens/"

@@ -1,8 +1,6 @@
 """Transactions by HTTP: several documents of one space change together, or none does.
 
 An operation may name the version that the caller read. If the document has changed, nothing is written.
-
-It is a separate module because it has the endpoints of one noun; `app.py` only lists such modules.
 """
 
 from __future__ import annotations
@@ -14,12 +12,12 @@ from typing import TYPE_CHECKING, cast
 from worm.api.call import JSON, Call
 from worm.api.problems import problem_of
 from worm.api.routes import BRANCH, IDEMPOTENCY_KEY, Route
-from worm.codec.strict_json import JsonObject, JsonValue
 from worm.errors import Conflict, Invalid, UniqueViolation, shown
+from worm.formats import JsonObject, JsonValue
 from worm.values import dataclass
 
 if TYPE_CHECKING:  # `session.transaction()` imports it; few calls are transactions
-    from worm.sdk.transacting import DocumentTransaction
+    from worm.sdk import DocumentTransaction
 
 OPERATIONS_MAX = 1000
 MEMBERS = {"op", "model", "id", "document", "version"}

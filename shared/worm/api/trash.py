@@ -1,7 +1,4 @@
-"""Trash by HTTP: list, restore and purge deleted documents.
-
-It is a separate module because it has the endpoints of one noun; `app.py` only lists such modules.
-"""
+"""Trash by HTTP: list, restore and purge deleted documents."""
 
 from __future__ import annotations
 
@@ -22,8 +19,8 @@ from worm.api.histories import (
 from worm.api.preconditions import tags_of, under_condition
 from worm.api.routes import BRANCH, DOCUMENT, IDEMPOTENCY_KEY, IF_MATCH, REASON, WORM_REASON, Route
 from worm.clock import iso_seconds, moment_of
-from worm.codec.strict_json import JsonObject
 from worm.errors import Invalid, NotFound
+from worm.formats import JsonObject
 
 
 def list_trash(call: Call) -> JsonObject:

@@ -3,8 +3,6 @@
 The URL is for one object under one condition. Its signature covers the condition, and the metadata that says who
 uploads and why. So a leaked URL cannot overwrite anything else, and cannot be used twice: the condition no longer
 holds. Nothing is checked before the upload. Capture records it like any upload, or rejects it if it breaks the schema.
-
-It is a separate module because it has the endpoints of one noun; `app.py` only lists such modules.
 """
 
 from __future__ import annotations
@@ -18,16 +16,14 @@ from worm.api.preconditions import Tags, not_matching
 from worm.api.problems import HttpProblem
 from worm.api.routes import IF_MATCH, IF_NONE_MATCH, REASON, WORM_REASON, Route
 from worm.clock import iso_seconds
-from worm.codec.strict_json import JsonObject
-from worm.collections.collection import Collection
-from worm.collections.documents import author_metadata
+from worm.collections import Collection, author_metadata
 from worm.errors import Invalid
-from worm.schema.fields import id_of
-from worm.sdk.document import decode_version, note_of_write
-from worm.store.base import Condition, IfAbsent, IfMatch, is_remote
+from worm.formats import JsonObject, id_of
+from worm.sdk import decode_version, note_of_write
+from worm.store import Condition, IfAbsent, IfMatch, is_remote
 
 if TYPE_CHECKING:
-    from worm.store.s3 import S3Store
+    from worm.store import S3Store
 
 UPLOAD_SECONDS = 15 * 60
 

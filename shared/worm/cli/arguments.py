@@ -19,12 +19,10 @@ import typer
 from worm.cli.options import DEFAULT_URL, Target
 from worm.cli.output import echo
 from worm.errors import Invalid, NotFound, WormError, shown
-from worm.schema import ModelDef
-from worm.schema.definition import undeclared_notes
-from worm.schema.fields import SINGLETON_ID
+from worm.formats import SINGLETON_ID, ModelDef, undeclared_notes
 
 if TYPE_CHECKING:
-    from worm.model import Worm
+    from worm.sdk import Worm
 
 MOMENT_HELP = "a seq of the history, or an ISO 8601 time such as 2026-02-24T12:00:00Z"
 

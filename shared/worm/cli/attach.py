@@ -16,20 +16,24 @@ from worm.cli.options import EndpointTarget, opened_stores
 from worm.cli.output import Progress, Report, ReportFormat, echo, echo_json, printable, progress_bar
 from worm.cli.schema import exit_if_damaged, push_shape, show_push
 from worm.clock import Clock, Ids, SystemClock
-from worm.codec.strict_json import JsonObject, JsonValue
-from worm.collections.layout import SCHEMA_KEY
-from worm.collections.push import PushReport
+from worm.collections import SCHEMA_KEY, PushReport
 from worm.errors import Invalid, WormError
-from worm.maintenance.adopt import push
-from worm.maintenance.attachment import Additions, Attachment, DetachStep, StepOutcome
-from worm.maintenance.bucket_findings import BucketFinding, FindingState, kms_key
-from worm.maintenance.bucket_parts import AttachedPlace, Events, check_queue
-from worm.maintenance.push_plan import ModelProgress
-from worm.schema import Schema, load_pushed, load_schema
-from worm.store.base import Store
-from worm.store.bucket import BucketSettings
-from worm.store.open import bucket_and_prefix, open_store, split_url
-from worm.store.probe import ensure_safe
+from worm.formats import JsonObject, JsonValue, Schema, load_pushed, load_schema
+from worm.store import BucketSettings, Store, bucket_and_prefix, ensure_safe, open_store, split_url
+from worm.upkeep import (
+    Additions,
+    AttachedPlace,
+    Attachment,
+    BucketFinding,
+    DetachStep,
+    Events,
+    FindingState,
+    ModelProgress,
+    StepOutcome,
+    check_queue,
+    kms_key,
+    push,
+)
 
 EXIT_MISSING = 1
 SETTLE_SECONDS = 900

@@ -10,8 +10,8 @@ import typer
 from worm.cli.arguments import MergePolicy
 from worm.cli.options import AuthorSession, Session
 from worm.cli.output import RowFormat, Rows, count, echo, echo_branches, echo_rows
-from worm.codec.strict_json import JsonObject, JsonValue
-from worm.sdk.merging import BranchChange, MergeResult
+from worm.formats import JsonObject, JsonValue
+from worm.sdk import BranchChange, MergeResult
 
 CHANGE_COLUMNS = ("model", "id", "change", "conflict", "fields")
 BRANCH_HELP = "Name of the branch."

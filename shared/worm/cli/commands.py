@@ -4,7 +4,7 @@
 `worm GROUP --help` imports the commands of the group. `main` handles the process (streams, errors, exit codes). To add
 a command, change only this module and the command's own.
 
-It is a separate module because it must load no command: `worm --version` and `--help` read only this one.
+It must load no command: `worm --version` and `--help` read only this one.
 """
 
 from __future__ import annotations

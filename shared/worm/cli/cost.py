@@ -11,8 +11,8 @@ import typer
 
 from worm.cli.arguments import existing_file
 from worm.cli.output import Report, ReportFormat, echo, echo_json, echo_table, printable
-from worm.deployment.costs import BATCH_MAX, PASSES_A_MONTH, BillLine, Prices, Usage, bill, bill_shape, units
 from worm.errors import Invalid
+from worm.upkeep import BATCH_MAX, PASSES_A_MONTH, BillLine, Prices, Usage, bill, bill_shape, units
 
 COLUMNS = ("Group", "What", "USD a Month")
 

@@ -13,24 +13,33 @@ from pydantic import ValidationError
 from worm.cli.options import Target
 from worm.cli.output import Report, ReportFormat, State, count, echo, echo_json, echo_table, printable, size
 from worm.clock import Ids, SystemClock
-from worm.codec.strict_json import JsonObject, JsonValue, loads
 from worm.errors import Invalid, NotFound, shown
-from worm.pages.apply import Applier
-from worm.pages.branches import Branches
-from worm.pages.collect import PageCollector
-from worm.pages.compact import Compactor
-from worm.pages.db import PageDb, create_database
-from worm.pages.deleting import delete_database, undelete_database
-from worm.pages.manifest import MAIN, PageBranch, PageConfig
-from worm.pages.pack import pack_database, unpack_database
-from worm.pages.past import Past
-from worm.pages.reader import PageReader
-from worm.pages.repair import repair_root
-from worm.pages.root import PagesRoot
-from worm.pages.stat import BranchStat, branch_stat, picture
-from worm.pages.upkeep import maintain as maintain_pages
-from worm.pages.verify import verify_pages
-from worm.store.base import Store
+from worm.formats import JsonObject, JsonValue, loads
+from worm.pages import (
+    MAIN,
+    Applier,
+    Branches,
+    BranchStat,
+    Compactor,
+    PageBranch,
+    PageCollector,
+    PageConfig,
+    PageDb,
+    PageReader,
+    PagesRoot,
+    Past,
+    branch_stat,
+    create_database,
+    delete_database,
+    pack_database,
+    picture,
+    repair_root,
+    undelete_database,
+    unpack_database,
+    verify_pages,
+)
+from worm.pages import maintain as maintain_pages
+from worm.store import Store
 
 EXIT_DIFFERENCES = 1
 STAT_COLUMNS = ("Layers", "Count", "Versions", "Size")

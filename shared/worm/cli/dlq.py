@@ -11,11 +11,9 @@ import typer
 
 from worm.cli.options import DEFAULT_URL, Target
 from worm.cli.output import RowFormat, Rows, cell, count, echo, echo_rows, printable
-from worm.codec.strict_json import JsonValue
-from worm.deployment.aws import Aws
-from worm.deployment.dead_letters import DeadLetterQueue, Letter, LetterChoice, queues_of
-from worm.deployment.stack import Stack
 from worm.errors import Invalid, WormError
+from worm.formats import JsonValue
+from worm.upkeep import Aws, DeadLetterQueue, Letter, LetterChoice, Stack, queues_of
 
 COLUMNS = ("queue", "sent", "kind", "model", "key", "reason", "id")
 RESULT_COLUMNS = ("queue", "id", "key", "result", "problem")

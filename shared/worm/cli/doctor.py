@@ -9,8 +9,7 @@ import typer
 from worm.cli.options import DEFAULT_URL, Target
 from worm.cli.output import Report, ReportFormat, count, echo, echo_json, printable
 from worm.clock import SystemClock, iso_seconds
-from worm.deployment.aws import Aws
-from worm.deployment.checkup import Checkup, Health, State
+from worm.upkeep import Aws, Checkup, Health, State
 
 EXIT_TROUBLE = 1
 EXIT_UNKNOWN = 14

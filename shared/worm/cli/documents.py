@@ -30,12 +30,11 @@ from worm.cli.output import (
     progress_bar,
     show_outcomes,
 )
-from worm.codec.strict_json import JsonValue, loads
-from worm.collections.entries import Document
+from worm.collections import Document
 from worm.errors import Invalid, NotFound, WormError, shown
-from worm.model import DocumentDict, Model, Result, Worm
-from worm.query.filter_text import filter_fields, parse_filter
-from worm.schema.fields import SINGLETON_ID, id_text
+from worm.formats import SINGLETON_ID, JsonValue, id_text, loads
+from worm.query import filter_fields, parse_filter
+from worm.sdk import DocumentDict, Model, Result, Worm
 
 LINES = (".ndjson", ".jsonl")
 """Files with these names have one document per line."""

@@ -23,18 +23,13 @@ from worm.cli.output import (
     note_dry_run,
     progress_bar,
 )
-from worm.codec.diff import Diff
-from worm.codec.strict_json import JsonValue, loads
-from worm.collections.entries import OplogEntry
+from worm.collections import OplogEntry
 from worm.errors import Invalid, shown
-from worm.schema.fields import SINGLETON_ID
-from worm.sdk.html import NO_FIELD, change_text
-from worm.sdk.past import CHANGED_MAX
+from worm.formats import SINGLETON_ID, Diff, JsonValue, loads
+from worm.sdk import CHANGED_MAX, NO_FIELD, change_text
 
 if TYPE_CHECKING:
-    from worm.model import Worm
-    from worm.sdk.restoring import RestoreChange
-    from worm.sdk.searching import HistoryEntry, HistoryRows
+    from worm.sdk import HistoryEntry, HistoryRows, RestoreChange, Worm
 
 COLUMNS = ("Seq", "Op", "Time", "Actor", "Reason", "Change")
 FOUND_COLUMNS = ("Model", "Id", *COLUMNS)

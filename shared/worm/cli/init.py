@@ -21,14 +21,11 @@ import typer
 from worm.cli.arguments import opened_output
 from worm.cli.options import DEFAULT_URL, Target, opened_stores
 from worm.cli.output import count, echo
-from worm.codec.strict_json import JsonObject
-from worm.collections.push import load_pushed_schema
+from worm.collections import load_pushed_schema
 from worm.errors import Conflict, Invalid, NotFound, WormError, shown
-from worm.model import connect
-from worm.schema import Schema, load_schema
-from worm.schema.definition import SCHEMA_URL, model_name_problem
-from worm.sdk.classes import collection_of
-from worm.store.open import bucket_and_prefix, split_url
+from worm.formats import SCHEMA_URL, JsonObject, Schema, load_schema, model_name_problem
+from worm.sdk import collection_of, connect
+from worm.store import bucket_and_prefix, split_url
 
 FIRST_MODEL = "Customer"
 EXAMPLES: tuple[JsonObject, ...] = (

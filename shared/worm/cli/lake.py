@@ -10,8 +10,8 @@ import typer
 from worm.cli.arguments import ModelName
 from worm.cli.options import Session
 from worm.cli.output import Report, ReportFormat, State, count, echo, echo_json, printable, size
-from worm.codec.strict_json import JsonObject
-from worm.lake.actions import RETENTION_DAYS
+from worm.formats import JsonObject
+from worm.tables import RETENTION_DAYS
 
 
 class Engine(StrEnum):
@@ -100,6 +100,6 @@ def ddl(
     model: ModelName,
 ) -> None:
     """Print the statement that makes the Delta table of a model known to an engine."""
-    from worm.lake.ddl import ddl as statement
+    from worm.tables import ddl as statement
 
     echo(statement(session.lake(model), engine.value))

@@ -17,20 +17,23 @@ import typer
 from worm.cli.options import Target
 from worm.cli.output import GAP, Report, ReportFormat, count, echo, echo_json, echo_table, printable
 from worm.clock import Ids, SystemClock, iso_millis
-from worm.codec.frames import Torn
-from worm.codec.logs import LogCompactReport, LogLine, LogRepairReport, LogTools, LogVerifyReport
-from worm.codec.strict_json import JsonObject, JsonValue, dumps
 from worm.errors import Corrupt, Invalid, NotFound
-from worm.log.collect import LogCollector
-from worm.log.fence import lease_file, root_file
-from worm.log.keys import DbKeys
-from worm.log.reader import LogReader
-from worm.log.root import Lease
-from worm.log.tools import CommitLogTools
-from worm.store.base import Store
+from worm.formats import (
+    JsonObject,
+    JsonValue,
+    LogCompactReport,
+    LogLine,
+    LogRepairReport,
+    LogTools,
+    LogVerifyReport,
+    Torn,
+    dumps,
+)
+from worm.log import CommitLogTools, DbKeys, Lease, LogCollector, LogReader, lease_file, root_file
+from worm.store import Store
 
 if TYPE_CHECKING:
-    from worm.journal.pack import PackReport
+    from worm.log import PackReport
 
 EXIT_DIFFERENCES = 1
 COLUMNS = ("Records", "Bytes", "Documents", "Committed", "Aborted", "Dangling", "Torn Bytes")
@@ -61,7 +64,7 @@ def _tools(target: Target, name: str | None, branch: str = "", *, for_writing: b
         return CommitLogTools(store, _keys(store, name, branch))
     if "://" in target.url and not target.url.startswith("file://"):
         raise Invalid(f"{target.url!r} is not a directory", hint="name a database: `worm log … NAME --url URL`")
-    from worm.journal.tools import DirectoryTools  # not on Windows, where the log of a bucket can be read
+    from worm.log import DirectoryTools  # not on Windows, where the log of a bucket can be read
 
     return DirectoryTools(Path(target.url.removeprefix("file://")))
 
@@ -69,7 +72,7 @@ def _tools(target: Target, name: str | None, branch: str = "", *, for_writing: b
 def _keys(store: Store, name: str, branch: str) -> DbKeys:
     if branch in ("", MAIN):
         return DbKeys(name)
-    from worm.pages.root import PagesRoot
+    from worm.pages import PagesRoot
 
     clock = SystemClock()
     return DbKeys(name, PagesRoot(store, name, clock=clock, ids=Ids.system(clock)).read().branch(branch).id)
@@ -77,7 +80,7 @@ def _keys(store: Store, name: str, branch: str) -> DbKeys:
 
 def list_logs(target: Target, format: Report = ReportFormat.table) -> None:
     """List the databases of a bucket and their kinds: a log of documents, a page store, a space."""
-    from worm.pages.apply import databases  # reading the log of a directory does not need this package
+    from worm.pages import databases  # reading the log of a directory does not need this package
 
     store, clock = target.store(), SystemClock()
     rows: list[list[str]] = []
@@ -312,7 +315,7 @@ def pack_directory(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The archive to write; it must not exist.")],
 ) -> None:
     """Pack a store into one archive file. The same store gives the same bytes."""
-    from worm.journal.pack import pack
+    from worm.log import pack
 
     _show_packed("packed", pack(directory, file))
 
@@ -322,7 +325,7 @@ def unpack_archive(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A directory that does not exist, or is empty.")],
 ) -> None:
     """Unpack an archive into a new store. Everything is checked first: the directory gets all of it, or nothing."""
-    from worm.journal.pack import unpack
+    from worm.log import unpack
 
     _show_packed("unpacked", unpack(file, directory))
 

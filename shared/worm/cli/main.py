@@ -10,7 +10,7 @@ module is loaded, some hundredths of a second after the start, the interpreter h
 
 A signal that the caller ignores (`nohup`, a job in the background) stays ignored.
 
-It is a separate module because it must be loaded before everything that is slow to load.
+It must be loaded before everything that is slow to load.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def main() -> None:
 def _run(heeded: list[signal.Signals]) -> int:
     gc.set_threshold(COLLECTED_AFTER)
     try:
-        from worm.cli.app import run
+        from worm.cli.program import run
     except ModuleNotFoundError as error:
         if error.name != "typer":
             raise

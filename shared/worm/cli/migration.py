@@ -14,12 +14,11 @@ import typer
 from worm.cli.arguments import ModelName, existing_file, note_undeclared
 from worm.cli.options import AuthorSession
 from worm.cli.output import Report, ReportFormat, cell, count, echo, echo_json, printable, progress_bar
-from worm.codec.strict_json import JsonObject, JsonValue, loads
-from worm.collections.entries import Document
+from worm.collections import Document
 from worm.errors import Invalid, shown
-from worm.query.filter_text import filter_fields, parse_filter
-from worm.sdk.migrating import Change, MigrationReport, name_of
-from worm.sdk.migration_rules import Rule, apply_rules, convert, rename, rules_of
+from worm.formats import JsonObject, JsonValue, loads
+from worm.query import filter_fields, parse_filter
+from worm.sdk import Change, MigrationReport, Rule, apply_rules, convert, name_of, rename, rules_of
 
 EXIT_FAILED = 1
 FAILURES_MAX = 20

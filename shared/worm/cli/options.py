@@ -20,8 +20,8 @@ import typer
 from worm.values import dataclass
 
 if TYPE_CHECKING:
-    from worm.model import Worm
-    from worm.store.base import Store
+    from worm.sdk import Worm
+    from worm.store import Store
 
 DEFAULT_URL = "./data"
 URL_HELP = "Where the documents are: s3://bucket, s3://bucket/prefix, a directory, or memory://name."
@@ -63,7 +63,7 @@ class Target:
 
     def connect(self) -> Worm:
         """A session on the pushed schema."""
-        from worm.model import connect
+        from worm.sdk import connect
 
         session = connect(
             self.url,
@@ -78,8 +78,7 @@ class Target:
     def store(self, *, for_writing: bool = False) -> Store:
         """The bare store; for writing, only if it honors write conditions."""
         from worm.clock import Ids, SystemClock
-        from worm.store.open import open_store
-        from worm.store.probe import ensure_safe
+        from worm.store import ensure_safe, open_store
 
         clock = SystemClock()
         store = open_store(self.url, endpoint_url=self.endpoint_url, ids=Ids.system(clock), clock=clock)

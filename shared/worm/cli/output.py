@@ -26,13 +26,12 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from worm.codec.csv_rows import JsonRow, csv_text
-from worm.codec.strict_json import JsonObject, JsonValue, dumps
 from worm.errors import NotFound, WormError
+from worm.formats import JsonObject, JsonRow, JsonValue, csv_text, dumps
 from worm.values import dataclass
 
 if TYPE_CHECKING:
-    from worm.spaces.results import Branch
+    from worm.spaces import Branch
 
 GAP = "  "
 COLUMN_MIN = 8

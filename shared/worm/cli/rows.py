@@ -32,12 +32,11 @@ from worm.cli.output import (
     echo_table,
     progress_bar,
 )
-from worm.codec.csv_rows import JsonRow, csv_chunks, json_line, with_others
-from worm.codec.strict_json import JsonObject, JsonValue
 from worm.errors import Invalid
-from worm.model import Model, Worm
-from worm.query.filter_text import (
+from worm.formats import JsonObject, JsonRow, JsonValue, ModelDef, csv_chunks, json_line, with_others
+from worm.query import (
     JsonFilter,
+    Plan,
     both,
     columns_of,
     filter_fields,
@@ -49,10 +48,7 @@ from worm.query.filter_text import (
     parse_sort,
     parse_where,
 )
-from worm.query.planner import Plan
-from worm.schema import ModelDef
-from worm.sdk.past import CHANGED_MAX
-from worm.sdk.sql import MEMORY_LIMIT, TIMEOUT_SECONDS, SqlRows, json_row
+from worm.sdk import CHANGED_MAX, MEMORY_LIMIT, TIMEOUT_SECONDS, Model, SqlRows, Worm, json_row
 from worm.values import dataclass
 
 Filters = Annotated[

@@ -1,7 +1,5 @@
 """`worm push`, `worm import`, `worm relayout`: push a schema file, infer a schema from documents, and move oplog,
 snapshots and trash to another layout.
-
-It is a separate module because its commands belong to no group; `worm attach` shows a push in the same way.
 """
 
 from __future__ import annotations
@@ -17,19 +15,24 @@ import typer
 from worm.cli.arguments import checked_output, existing_file
 from worm.cli.options import Target
 from worm.cli.output import Progress, Report, ReportFormat, count, echo, echo_json, echo_table, printable, progress_bar
-from worm.codec.strict_json import JsonObject, JsonValue
-from worm.collections.infer import SAMPLES_MAX, CollectionReport, InferReport, infer_schema
-from worm.collections.push import Adopted, PushReport
-from worm.collections.relayout import Relayout, RelayoutReport, Step, layouts, told
+from worm.collections import (
+    SAMPLES_MAX,
+    Adopted,
+    CollectionReport,
+    InferReport,
+    PushReport,
+    Relayout,
+    RelayoutReport,
+    Step,
+    infer_schema,
+    layouts,
+    told,
+)
 from worm.errors import Conflict, Corrupt
-from worm.maintenance.adopt import push
-from worm.maintenance.push_plan import ModelPlan, ModelProgress, PushPlan, plan_push
-from worm.schema import Schema, load_schema
-from worm.schema.definition import StorageDef
-from worm.session import Session
-from worm.store.base import Store
-from worm.store.probe import ensure_safe
-from worm.tables.verify import verify_collection
+from worm.formats import JsonObject, JsonValue, Schema, StorageDef, load_schema
+from worm.store import Store, ensure_safe
+from worm.tables import verify_collection
+from worm.upkeep import ModelPlan, ModelProgress, PushPlan, Session, plan_push, push
 
 EXAMPLES_MAX = 5
 EXIT_PROBLEMS = 1

@@ -31,8 +31,8 @@ def serve(
     """Serve the HTTP API and the console on this machine, for anyone with the token that it prints. Stop it with
     Ctrl-C."""
     with needs_extra("api"):
-        from worm.api.local import LocalApi
-    from worm.model import connect
+        from worm.api import LocalApi
+    from worm.sdk import connect
 
     session = connect(
         target.url,

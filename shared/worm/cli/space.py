@@ -31,21 +31,33 @@ from worm.cli.output import (
     printable,
 )
 from worm.clock import Ids, SystemClock, iso_millis
-from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads, loads_document, type_name
 from worm.errors import Corrupt, Invalid, NotFound, shown
-from worm.position import position_of
-from worm.spaces.backend import Backend
-from worm.spaces.blobs import Blob, Source, grace, stray, unneeded
-from worm.spaces.branches import BranchDifference
-from worm.spaces.checking import SpaceReport
-from worm.spaces.opening import list_spaces, open_backend, space_on
-from worm.spaces.operations import ConfirmedRead, PendingRead, Read
-from worm.spaces.pulling import pull_space
-from worm.spaces.reading import seq_of
-from worm.spaces.results import Committed, Entity, LogEntry
-from worm.spaces.rows import TRUNK, moment_of
-from worm.spaces.space import Space
-from worm.store.memory import MemoryStore
+from worm.formats import JsonObject, JsonValue, dumps, loads, loads_document, position_of, type_name
+from worm.spaces import (
+    TRUNK,
+    Backend,
+    Blob,
+    BranchDifference,
+    Committed,
+    ConfirmedRead,
+    Entity,
+    LogEntry,
+    PendingRead,
+    Read,
+    Source,
+    Space,
+    SpaceReport,
+    grace,
+    list_spaces,
+    moment_of,
+    open_backend,
+    pull_space,
+    seq_of,
+    space_on,
+    stray,
+    unneeded,
+)
+from worm.store import MemoryStore
 
 LOG_COLUMNS = ("seq", "createdAt", "branch", "sessionId", "localSeq", "operations")
 READ_COLUMNS = ("id", "presence", "seq", "value")

@@ -11,12 +11,11 @@ import typer
 from worm.cli.arguments import ModelName, complete_model
 from worm.cli.options import Session, Target
 from worm.cli.output import ReportFormat, State, count, echo, echo_json, echo_table, printable, progress_bar, size
-from worm.codec.strict_json import JsonObject
 from worm.errors import Corrupt, Invalid
-from worm.model import Worm
-from worm.schema import ModelDef
-from worm.sdk.tabling import IndexStatus, ManifestStatus
-from worm.store.parallel import in_parallel
+from worm.formats import JsonObject, ModelDef
+from worm.sdk import Worm
+from worm.store import in_parallel
+from worm.tables import IndexStatus, ManifestStatus
 
 COLUMNS = ("Model", "Count", "Manifest", "Indexes", "Last Updated")
 WIDTHS_MIN = (13, 8, 10, 20, 22)
@@ -261,7 +260,7 @@ def _keeping(session: Worm, model: str) -> str:
 def _rebuild_by_spark(session: Worm, names: list[str], endpoint_url: str | None) -> None:
     """Writes the same bytes as without Spark. The jobs import Spark, which no other command needs."""
     try:
-        from worm.spark.rebuild_job import rebuild_models
+        from worm.spark import rebuild_models
     except ImportError as error:
         hint = 'pip install "s3worm[spark]"; it needs Java 17 or newer'
         raise Invalid(f"Spark is not installed here ({error.name})", hint=hint) from error

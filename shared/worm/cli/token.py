@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from worm.api.tokens import DAYS, DAYS_MAX, Token, create_token, list_tokens, revoke_token
+from worm.api import DAYS, DAYS_MAX, Token, create_token, list_tokens, revoke_token
 from worm.cli.arguments import Models, chosen_models
 from worm.cli.options import Session, Target
 from worm.cli.output import RowFormat, Rows, echo, echo_rows, printable
 from worm.clock import SystemClock, iso_seconds
-from worm.codec.strict_json import JsonObject, JsonValue
+from worm.formats import JsonObject, JsonValue
 
 COLUMNS = ("id", "state", "expiresAt", "models", "createdAt", "createdBy", "note")
 UNKNOWN = {"models": "all", "createdBy": "--", "note": "--"}

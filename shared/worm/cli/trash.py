@@ -20,9 +20,9 @@ from worm.cli.output import (
     show_outcomes,
 )
 from worm.clock import iso_seconds
-from worm.codec.strict_json import JsonObject
 from worm.errors import Invalid, NotFound
-from worm.model import Worm
+from worm.formats import JsonObject
+from worm.sdk import Worm
 
 COLUMNS = ("model", "id", "deletedAt", "deletedBy", "expiresAt")
 NOT_IN_TRASH = "not in trash"

@@ -17,11 +17,8 @@ from worm.cli.arguments import checked_output, existing_file, opened_output
 from worm.cli.options import Target
 from worm.cli.output import echo
 from worm.errors import Conflict, Invalid, NotFound, shown
-from worm.schema import load_schema
-from worm.schema.definition import JSON_SCHEMA
-from worm.sdk.class_schema import schema_of
-from worm.sdk.class_source import source_of
-from worm.sdk.classes import Document
+from worm.formats import JSON_SCHEMA, load_schema
+from worm.sdk import Document, schema_of, source_of
 
 OutputFile = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file, not to stdout.")

@@ -14,15 +14,11 @@ import typer
 from worm.cli.arguments import chosen_models
 from worm.cli.options import Session
 from worm.cli.output import Report, ReportFormat, count, echo, echo_json, echo_table, printable, progress_bar
-from worm.codec.strict_json import JsonValue
 from worm.errors import Corrupt, Invalid, WormError
-from worm.maintenance.purge import PurgeReport
-from worm.maintenance.repair import put_aside, repair_model
-from worm.maintenance.verify_record import record_verify
-from worm.maintenance.verifying import verify_model
-from worm.maintenance.why import Unseen, unseen_uploads
-from worm.store.open import irregular_files
-from worm.tables.verify import VerifyReport
+from worm.formats import JsonValue
+from worm.store import irregular_files
+from worm.tables import VerifyReport
+from worm.upkeep import PurgeReport, Unseen, put_aside, record_verify, repair_model, unseen_uploads, verify_model
 
 EXIT_DIFFERENCES = 1
 VERIFY_COLUMNS = ("Model", "Documents", "Entries", "Differences", "Rejected")

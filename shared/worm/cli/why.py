@@ -12,9 +12,8 @@ import typer
 from worm.cli.options import Target
 from worm.cli.output import Report, ReportFormat, count, echo, echo_json, printable, size
 from worm.clock import iso_seconds
-from worm.maintenance.verdicts import DeadLetterFacts, Verdict, Why
-from worm.maintenance.why import LookUp, explain_key
-from worm.model import Worm
+from worm.sdk import Worm
+from worm.upkeep import DeadLetterFacts, LookUp, Verdict, Why, explain_key
 
 EXIT_NOT_RECORDED = 1
 WIDTH = 13
@@ -51,8 +50,11 @@ def _letters(session: Worm, dlq: str | None, endpoint_url: str | None) -> LookUp
     queue, place = dlq or os.environ.get("WORM_DLQ_URL"), urlsplit(session.store.url)
     if not queue or place.scheme != "s3":
         return None
-    from worm.deployment.aws import Aws  # slow to import
-    from worm.deployment.dead_letters import DeadLetterQueue, about
+    from worm.upkeep import (
+        Aws,  # slow to import
+        DeadLetterQueue,
+        about,
+    )
 
     letters, prefix = DeadLetterQueue(Aws(endpoint_url), queue.rpartition("/")[2], queue), place.path.strip("/")
 

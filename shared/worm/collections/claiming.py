@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from worm.codec.strict_json import JsonValue, dumps_document
 from worm.collections.claims import (
     Claims,
     Givers,
@@ -30,10 +29,8 @@ from worm.collections.documents import write_metadata
 from worm.collections.entries import Document
 from worm.collections.trash import delete_unchanged
 from worm.errors import CommitStateUnknown, Invalid, Unavailable, UniqueViolation, WormError
-from worm.schema import IndexDef
-from worm.schema.fields import typed_problem
-from worm.store.base import Gone, Lost, Object, Read, Won
-from worm.store.parallel import chunked
+from worm.formats import IndexDef, JsonValue, dumps_document, typed_problem
+from worm.store import Gone, Lost, Object, Read, Won, chunked
 
 CHUNK = 500
 IdsWith = Callable[[IndexDef, Sequence[JsonValue]], set[str] | None]

@@ -38,8 +38,6 @@ from hashlib import sha256
 from typing import Literal, cast
 
 from worm.clock import Clock, Ids, attempts
-from worm.codec.shapes import ANYTHING, TEXT, check_shape, one_of, record
-from worm.codec.strict_json import JsonObject, JsonValue, Missing, dumps, field_value, loads_own, normal
 from worm.collections.documents import Documents
 from worm.collections.entries import Document, is_cut
 from worm.collections.origins import Truth
@@ -55,9 +53,23 @@ from worm.errors import (
     shortened,
     shown,
 )
-from worm.schema import IndexDef, ModelDef
-from worm.store.base import NotModified, Object, Read, Won
-from worm.store.parallel import chunked, in_parallel
+from worm.formats import (
+    ANYTHING,
+    TEXT,
+    IndexDef,
+    JsonObject,
+    JsonValue,
+    Missing,
+    ModelDef,
+    check_shape,
+    dumps,
+    field_value,
+    loads_own,
+    normal,
+    one_of,
+    record,
+)
+from worm.store import NotModified, Object, Read, Won, chunked, in_parallel
 from worm.values import dataclass
 
 REPAIR = "run `worm repair` to rewrite it"

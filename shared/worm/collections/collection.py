@@ -19,8 +19,8 @@ from worm.collections.reconcile import UNLISTED, Reconciled, Reconciler, Sightin
 from worm.collections.snapshots import Snapshots
 from worm.collections.trash import Trash
 from worm.errors import Corrupt, Invalid
-from worm.schema import ModelDef
-from worm.store.base import Listed, Object, Store, Version
+from worm.formats import ModelDef
+from worm.store import Listed, Object, Store, Version
 
 OPLOG_KINDS = (KeyKind.OPLOG, KeyKind.TIME_MARK, KeyKind.ARCHIVE)
 _EVERYTHING = IdRange()
@@ -86,7 +86,8 @@ class Collection:
             return self.origins_of(self)
         if self.definition.space is not None:
             raise Invalid(
-                f"{self.name} is in the space '{self.definition.space}'", hint="open it with worm.session.Session"
+                f"{self.name} is in the space '{self.definition.space}'",
+                hint="open it with worm.upkeep.Session",
             )
         return PlainOrigins(self.definition, self.trash)
 

@@ -11,12 +11,11 @@ from datetime import datetime, timedelta
 from urllib.parse import quote, unquote
 
 from worm.clock import iso_seconds, moment_of
-from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads_document
 from worm.collections.entries import Document
 from worm.collections.layout import StorageResolver
 from worm.errors import Hint, Invalid
-from worm.schema import ModelDef
-from worm.store.base import Object, Store, Version
+from worm.formats import JsonObject, JsonValue, ModelDef, dumps, loads_document
+from worm.store import Object, Store, Version
 from worm.values import dataclass
 
 ACTOR = "worm-actor"

@@ -21,16 +21,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Literal, cast
 
-from worm.codec.diff import apply as apply_diff
-from worm.codec.shapes import ANYTHING as VALUE
-from worm.codec.shapes import (
+from worm.errors import Corrupt
+from worm.formats import ANYTHING as VALUE
+from worm.formats import (
     FLAG,
     OBJECT,
     TEXT,
     TIME,
     WHOLE,
+    JsonObject,
+    JsonValue,
+    Missing,
     check_shape,
+    dumps,
+    field_value,
     list_of,
+    loads_own,
     nullable,
     object_of,
     one_of,
@@ -38,9 +44,8 @@ from worm.codec.shapes import (
     tuple_of,
     whole_number,
 )
-from worm.codec.strict_json import JsonObject, JsonValue, Missing, dumps, field_value, loads_own
-from worm.errors import Corrupt
-from worm.store.base import NULL_VERSION, Version, same_version
+from worm.formats import apply as apply_diff
+from worm.store import NULL_VERSION, Version, same_version
 from worm.values import dataclass
 
 Op = Literal["create", "update", "delete", "restore"]

@@ -1,8 +1,8 @@
 """Ranges of ids: how several processes divide the listing and reading of one collection.
 
 Ids are compared as text, keys by bytes. The two orders differ in two things.
-- Ids that need an escape (`schema/fields.py`) are in their own block, where all keys start with `%`. Inside and outside
-  the block, segments have the order of their ids. So a range is one scan of each.
+- Ids that need an escape (`formats/fields.py`) are in their own block, where all keys start with `%`. Inside and
+  outside the block, segments have the order of their ids. So a range is one scan of each.
 - The characters before `/`, such as `-` and `.`, sort before the `/` that ends an id in a key: `a-b/…` comes before
   `a/…` although `a` is before `a-b`. So a scan begins at the range's start and ends at its end. It skips ids that only
   their keys put in between, and looks up the few ids whose keys come later.
@@ -15,13 +15,23 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import Protocol, cast
 
-from worm.codec.shapes import OBJECT, TEXT, WHOLE, check_shape, list_of, record
-from worm.codec.strict_json import JsonObject, loads_own
 from worm.collections.layout import StorageResolver
 from worm.errors import Corrupt, Invalid
-from worm.schema import ModelDef
-from worm.schema.fields import escape_id, id_segment, unescaped
-from worm.store.base import Store
+from worm.formats import (
+    OBJECT,
+    TEXT,
+    WHOLE,
+    JsonObject,
+    ModelDef,
+    check_shape,
+    escape_id,
+    id_segment,
+    list_of,
+    loads_own,
+    record,
+    unescaped,
+)
+from worm.store import Store
 from worm.values import dataclass
 
 IDS_PER_RANGE_MAX = 100_000

@@ -21,13 +21,25 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from worm.codec.strict_json import JsonObject, JsonValue, loads_document, type_name
 from worm.collections.layout import is_system_key
 from worm.errors import Invalid, NotFound, shown
-from worm.schema import Schema, load_schema
-from worm.schema.definition import ModelPath, parse_path
-from worm.schema.fields import IdType, field_name_problems, id_problem, is_datetime, segment_id, segment_problem
-from worm.store.base import Read, Store
+from worm.formats import (
+    IdType,
+    JsonObject,
+    JsonValue,
+    ModelPath,
+    Schema,
+    field_name_problems,
+    id_problem,
+    is_datetime,
+    load_schema,
+    loads_document,
+    parse_path,
+    segment_id,
+    segment_problem,
+    type_name,
+)
+from worm.store import Read, Store
 
 OBJECT_DEPTH_MAX = 4  # deeper objects are declared without properties
 PROPERTIES_MAX = 50  # an object with more distinct names is a map, not a record

@@ -31,11 +31,9 @@ from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import unquote_plus
 
-from worm.codec.shapes import TEXT, WHOLE, check_shape, list_of, record
-from worm.codec.strict_json import JsonValue, loads_own
 from worm.errors import Corrupt, Invalid, NotFound, shown
-from worm.store.base import NULL_VERSION, Store, Version, exact_etag, whole_seconds
-from worm.store.open import bucket_and_prefix, open_store, split_url
+from worm.formats import TEXT, WHOLE, JsonValue, check_shape, list_of, loads_own, record
+from worm.store import NULL_VERSION, Store, Version, bucket_and_prefix, exact_etag, open_store, split_url, whole_seconds
 from worm.values import dataclass
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Builds and parses every key of a bucket in one place.
 
 - *document*: `org/customers/<id>/<file>`; a singleton's is `org/settings/<file>` and its id is `_`. In this and all
-  other keys, `<id>` is the id's segment: the id itself, or escaped where it needs an escape (`schema/fields.py`).
+  other keys, `<id>` is the id's segment: the id itself, or escaped where it needs an escape (`formats/fields.py`).
 - *system directory*: `.oplog`, `.snapshots`, `.worm.trash`, in one of three layouts: `root` (`.oplog/customers/<id>/`),
   `collection` (`org/customers/.oplog/<id>/`), `inline` (`org/customers/<id>/.oplog/`).
 - *system key*: any key with a segment that starts with a dot, or under `db/`. Documents never have one, so workers drop
@@ -28,9 +28,19 @@ from enum import Enum
 
 from worm.clock import moment_of
 from worm.errors import Invalid, shown
-from worm.schema import Layout, ModelDef, Schema
-from worm.schema.definition import checked_schema
-from worm.schema.fields import SINGLETON_ID, check_id, check_safe, id_segment, segment_id, typed_problem, unescaped
+from worm.formats import (
+    SINGLETON_ID,
+    Layout,
+    ModelDef,
+    Schema,
+    check_id,
+    check_safe,
+    checked_schema,
+    id_segment,
+    segment_id,
+    typed_problem,
+    unescaped,
+)
 from worm.values import dataclass
 
 __all__ = ["BUCKET_SENTINEL", "SCHEMA_KEY", "SINGLETON_ID", "KeyInfo", "KeyKind", "StorageResolver", "is_system_key"]

@@ -11,7 +11,7 @@ Marks are hints: a missing, foreign or false one costs requests, never correctne
 entry, by any process that finds the entry in place. An archive has one mark, which replaces those of its entries.
 
 *Archives*: if the schema has `archiveAfter`, old entries of an entity may be in one object instead of separate ones, as
-framed lines (`codec/frames.py`) of their own bytes. An archive holds all entries from `first` to `last`; its name has
+framed lines (`formats/frames.py`) of their own bytes. An archive holds all entries from `first` to `last`; its name has
 these numbers and the start of the SHA-256 of its content. It is written before any of the entries is deleted, and never
 changes. So a missing entry is either in an archive that a later LIST shows, or never existed. Entry 1 and the newest
 entries are never deleted. Before a missing entry counts as missing, it is looked up in the archives. Because its name
@@ -31,13 +31,12 @@ from datetime import datetime, timedelta
 from itertools import chain, takewhile
 
 from worm.clock import Clock, SystemClock, iso_seconds
-from worm.codec.frames import decode_whole
-from worm.codec.strict_json import dumps
 from worm.collections.entries import SEQ_MAX, Document, Head, OplogEntry
 from worm.collections.layout import ArchiveName, KeyInfo, KeyKind, StorageResolver, digest_of, mark_name, seconds_left
 from worm.collections.trash import delete_unchanged
 from worm.errors import Corrupt, Denied, Invalid
-from worm.store.base import IfAbsent, Lost, Object, Put, Read, Store, Won
+from worm.formats import decode_whole, dumps
+from worm.store import IfAbsent, Lost, Object, Put, Read, Store, Won
 from worm.values import dataclass
 
 MIN_AGE = timedelta(days=1)

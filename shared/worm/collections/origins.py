@@ -2,7 +2,7 @@
 
 A collection records what it finds in the bucket. Only the source of a change can answer some questions about it: which
 commit wrote this object, who deleted that version, does this object still count. For a model without a space, the
-objects and the trash answer them (`PlainOrigins`). For a model in a space, its log does (`worm.bridge.origins`).
+objects and the trash answer them (`PlainOrigins`). For a model in a space, its log does (`worm.spaces.bridge.origins`).
 Collections and tables know nothing about spaces.
 """
 
@@ -16,8 +16,8 @@ from worm.collections.documents import Origin
 from worm.collections.entries import Document, Head
 from worm.collections.trash import Trash
 from worm.errors import Corrupt
-from worm.schema import ModelDef
-from worm.store.base import Object, ObjectInfo
+from worm.formats import ModelDef
+from worm.store import Object, ObjectInfo
 from worm.values import dataclass
 
 Mismatch = tuple[str, str, str]

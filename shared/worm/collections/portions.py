@@ -17,7 +17,7 @@ from itertools import islice
 from worm.collections.collection import Collection
 from worm.collections.id_ranges import IdRange, KnownIds, thinned
 from worm.collections.walks import KEYS_PER_ID, ListedId, documents_of, keys_of, versions_of
-from worm.store.parallel import in_parallel
+from worm.store import in_parallel
 from worm.values import dataclass
 
 STEP = 1_000

@@ -14,12 +14,19 @@ from __future__ import annotations
 from dataclasses import field
 from urllib.parse import urlsplit
 
-from worm.codec.strict_json import JsonObject, JsonValue, dumps_document, loads_document
 from worm.collections.layout import BUCKET_SENTINEL, SCHEMA_KEY, KeyKind, StorageResolver
 from worm.errors import Conflict, Corrupt, Hint, Invalid, NotFound
-from worm.schema import ModelDef, Schema, load_pushed
-from worm.schema.fields import SINGLETON_ID
-from worm.store.base import Lost, Object, Read, Store, Won
+from worm.formats import (
+    SINGLETON_ID,
+    JsonObject,
+    JsonValue,
+    ModelDef,
+    Schema,
+    dumps_document,
+    load_pushed,
+    loads_document,
+)
+from worm.store import Lost, Object, Read, Store, Won
 from worm.values import dataclass
 
 PUSH = "push one with `worm push schema.json`"

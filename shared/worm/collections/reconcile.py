@@ -38,8 +38,6 @@ from dataclasses import replace
 from functools import partial
 
 from worm.clock import Clock, iso_seconds
-from worm.codec.diff import diff
-from worm.codec.strict_json import JsonObject, JsonValue
 from worm.collections.documents import (
     NO_PARENT,
     OP,
@@ -57,7 +55,8 @@ from worm.collections.origins import OWN, Origins, Standing
 from worm.collections.snapshots import Snapshots
 from worm.collections.trash import Deletion, Trash, Trashed
 from worm.errors import Invalid, Unavailable, WormError
-from worm.store.base import Object, Version, attempt_of, is_directory, same_version
+from worm.formats import JsonObject, JsonValue, diff
+from worm.store import Object, Version, attempt_of, is_directory, same_version
 from worm.values import dataclass
 
 ROUNDS_MAX = 10

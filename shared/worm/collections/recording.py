@@ -22,13 +22,12 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TypeVar
 
-from worm.codec.strict_json import loads_own
 from worm.collections.collection import Collection
 from worm.collections.entries import Document, Head, OplogEntry
 from worm.collections.reconcile import Recorded, as_version, failure_of, is_same
 from worm.errors import WormError
-from worm.store.base import Object, Store, Version, is_remote
-from worm.store.parallel import in_parallel
+from worm.formats import loads_own
+from worm.store import Object, Store, Version, in_parallel, is_remote
 
 RECORDED_AT_ONCE = 500
 T = TypeVar("T")

@@ -26,15 +26,12 @@ from dataclasses import dataclass, field
 from typing import Literal, cast
 
 from worm.clock import iso_seconds
-from worm.codec.strict_json import JsonValue, dumps, loads_own
 from worm.collections.layout import OPLOG_DIR, SCHEMA_KEY, SNAPSHOTS_DIR, TRASH_DIR, KeyInfo, KeyKind, StorageResolver
 from worm.collections.push import load_pushed_schema, push_schema
 from worm.collections.trash import delete_unchanged
 from worm.errors import Conflict, Corrupt, Invalid, NotFound
-from worm.schema import ModelDef, Schema, load_pushed
-from worm.schema.definition import StorageDef
-from worm.store.base import PUT_ID, PUT_TRY, Gone, Listed, Lost, Object, ObjectInfo, Read, Store, Won
-from worm.store.parallel import chunked
+from worm.formats import JsonValue, ModelDef, Schema, StorageDef, dumps, load_pushed, loads_own
+from worm.store import PUT_ID, PUT_TRY, Gone, Listed, Lost, Object, ObjectInfo, Read, Store, Won, chunked
 
 Directory = Literal["oplog", "snapshots", "trash"]
 DIRECTORIES: dict[Directory, str] = {"oplog": OPLOG_DIR, "snapshots": SNAPSHOTS_DIR, "trash": TRASH_DIR}

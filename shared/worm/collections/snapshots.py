@@ -17,13 +17,11 @@ from datetime import datetime, timedelta
 from typing import cast
 
 from worm.clock import Deadline, iso_seconds, moment_of
-from worm.codec.shapes import OBJECT, TEXT, TIME, check_shape, one_of, record, whole_number
-from worm.codec.strict_json import dumps, loads_own
 from worm.collections.entries import SEQ_MAX, SHAPES, Document
 from worm.collections.layout import KeyKind, StorageResolver
 from worm.errors import Corrupt, Invalid, Unavailable, shown
-from worm.schema import ModelDef
-from worm.store.base import Lost, Object, ObjectInfo, Store
+from worm.formats import OBJECT, TEXT, TIME, ModelDef, check_shape, dumps, loads_own, one_of, record, whole_number
+from worm.store import Lost, Object, ObjectInfo, Store
 from worm.values import dataclass
 
 VERSION = 1

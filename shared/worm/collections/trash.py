@@ -32,14 +32,25 @@ from itertools import groupby
 from typing import Literal, cast, get_args
 
 from worm.clock import Clock, SystemClock, moment_of
-from worm.codec.shapes import TEXT, TIME, WHOLE, check_shape, nullable, one_of, record, whole_number
-from worm.codec.strict_json import JsonObject, dumps, dumps_document, loads_own
 from worm.collections.documents import Documents
 from worm.collections.entries import Document
 from worm.collections.layout import KeyKind
 from worm.errors import Conflict, Corrupt, NotFound, UnsafeStore, shown
-from worm.store.base import Gone, Listed, Lost, Object, ObjectInfo, Read, Store, Won
-from worm.store.parallel import chunked
+from worm.formats import (
+    TEXT,
+    TIME,
+    WHOLE,
+    JsonObject,
+    check_shape,
+    dumps,
+    dumps_document,
+    loads_own,
+    nullable,
+    one_of,
+    record,
+    whole_number,
+)
+from worm.store import Gone, Listed, Lost, Object, ObjectInfo, Read, Store, Won, chunked
 from worm.values import dataclass
 
 TombstoneState = Literal["replacing", "restoring", "purging"]

@@ -20,7 +20,7 @@ from worm.collections.collection import Collection
 from worm.collections.id_ranges import IdRange, Scan, split_range
 from worm.collections.layout import KeyInfo, KeyKind
 from worm.collections.oplog import Seqs, seqs_add
-from worm.store.base import Listed
+from worm.store import Listed
 from worm.values import dataclass
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from worm.cli.options import EndpointTarget, needs_extra
+from worm.cli import EndpointTarget, needs_extra
 from worm.errors import Invalid
 
 IS_WINDOWS = os.name == "nt"

@@ -25,8 +25,8 @@ from types import FrameType
 from typing import Literal, cast
 from urllib.parse import urlsplit
 
-from worm.api.local import LocalApi
-from worm.cli.app import app
+from worm.api import LocalApi
+from worm.cli import app
 from worm.clock import SystemClock, iso_seconds
 from worm.dev.aws import LOOPBACK
 from worm.dev.demo_load import apply_workload
@@ -37,7 +37,7 @@ from worm.dev.environment import Environment, Settings
 from worm.dev.runtime import FunctionCounts
 from worm.dev.sample.documents import SCHEMA_PATH, Workload, workload
 from worm.errors import NotFound, WormError
-from worm.model import connect
+from worm.sdk import connect
 
 AwsName = Literal["moto", "localstack"]
 

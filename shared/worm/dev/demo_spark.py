@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from worm.collections.layout import KeyKind
+from worm.collections import KeyKind
 from worm.dev.demo_view import Display
 from worm.dev.environment import Environment
 from worm.dev.specs import SparkJobSpec
 from worm.dev.worker import OutcomeKind
 from worm.errors import Corrupt, Unavailable
-from worm.model import connect
+from worm.sdk import connect
 
 _TABLES = (KeyKind.MANIFEST, KeyKind.INDEX, KeyKind.HEADS)
 

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from worm.clock import iso_seconds
-from worm.collections.layout import KeyKind
+from worm.collections import KeyKind
 from worm.dev.demo_view import Display
 from worm.dev.environment import Environment
 from worm.dev.sample.documents import Change, Workload
 from worm.dev.worker import OutcomeKind
 from worm.errors import Corrupt, Unavailable
-from worm.model import Worm, connect
+from worm.sdk import Worm, connect
 
 SHOWN = ("--format", "table")
 Command = Callable[..., int]

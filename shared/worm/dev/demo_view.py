@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from worm.cli.output import table_lines
+from worm.cli import table_lines
 from worm.dev.environment import Counts
 from worm.dev.environment import Progress as Backlog
 from worm.dev.sample.documents import Workload

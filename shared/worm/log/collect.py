@@ -18,7 +18,7 @@ from worm.log.keys import DbKeys
 from worm.log.reader import find_tail
 from worm.log.root import BY_HAND, LogRoot
 from worm.log.segment import VERIFY
-from worm.store.base import Store
+from worm.store import Store
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,7 @@ from worm.log import invariants
 from worm.log.keys import DbKeys
 from worm.log.root import REPAIR, DatabaseKind, Lease, LogRoot
 from worm.log.segment import Segment
-from worm.store.base import Store
-from worm.store.cas import CasFile, Rules
+from worm.store import CasFile, Rules, Store
 
 V = TypeVar("V", LogRoot, Lease)
 ReadRoot = Callable[[], LogRoot | None]

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from worm.clock import Clock, Ids, SystemClock
-from worm.codec.strict_json import JsonObject
 from worm.errors import CommitStateUnknown, Invalid, Unavailable, WormError
 from worm.forks import in_child, new_lock
+from worm.formats import JsonObject
 from worm.log.segment import FRAME_ROOM, LogTransaction
 from worm.log.writer import LogWriter
 

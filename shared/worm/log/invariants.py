@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from worm.log.root import Lease, LogRoot
-from worm.store.cas import Invariant
+from worm.store import Invariant
 
 V = TypeVar("V", LogRoot, Lease)
 

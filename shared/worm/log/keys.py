@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from worm.errors import Invalid, shown
-from worm.schema.fields import segment_problem
+from worm.formats import segment_problem
 
 Kind = Literal["flushed", "merged", "image"]
 DATABASES = "db/"

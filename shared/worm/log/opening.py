@@ -7,10 +7,9 @@ from concurrent.futures import Future
 from typing import Self
 
 from worm.clock import Clock, Ids, SystemClock
-from worm.codec.logs import check_name
-from worm.codec.strict_json import JsonObject, check_json
 from worm.errors import Invalid, NotFound, shown
 from worm.forks import in_child, new_lock
+from worm.formats import JsonObject, Position, check_json, check_name
 from worm.log.config import LogConfig
 from worm.log.fence import is_blank, root_file
 from worm.log.group import GroupCommit
@@ -19,10 +18,7 @@ from worm.log.reader import POLL_SECONDS, FeedRecord, LogReader
 from worm.log.retries import Retries, recent_segments
 from worm.log.segment import LogTransaction
 from worm.log.writer import LogWriter
-from worm.position import Position
-from worm.store.base import Store
-from worm.store.open import open_store
-from worm.store.probe import ensure_safe_once
+from worm.store import Store, ensure_safe_once, open_store
 
 OTHER_ROOMS = frozenset(("page", "space"))
 """Ops of page stores and spaces: in a log of records, nobody would read them as what they are."""

@@ -16,14 +16,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from worm.clock import Clock, Ids, SystemClock
-from worm.codec.strict_json import JsonObject
 from worm.errors import Corrupt, Expired, Hint, Unavailable
+from worm.formats import JsonObject, Position, before_the_kept, past_the_end, position_of
 from worm.log.fence import ReadRoot, boundary_of, root_file
 from worm.log.keys import DbKeys
 from worm.log.segment import VERIFY, Segment
-from worm.position import Position, before_the_kept, past_the_end, position_of
-from worm.store.base import Read, Store
-from worm.store.parallel import chunked
+from worm.store import Read, Store, chunked
 
 ATTEMPTS_MAX = 5
 AHEAD_MAX = 32

@@ -13,10 +13,9 @@ from concurrent.futures import Future
 from hashlib import sha256
 from typing import NamedTuple
 
-from worm.codec.logs import check_name
-from worm.codec.strict_json import JsonObject, dumps
 from worm.errors import CommitStateUnknown, Expired, Invalid, WormError, shown
 from worm.forks import in_child, new_lock
+from worm.formats import JsonObject, check_name, dumps
 from worm.log.reader import LogReader
 from worm.log.segment import Segment
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads_own
 from worm.errors import Corrupt, Invalid, NotFound, shown
+from worm.formats import JsonObject, JsonValue, dumps, loads_own
 
 FORMAT = 1
 BY_HAND = "look at the object's older versions and restore a good one"

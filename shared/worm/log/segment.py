@@ -1,4 +1,4 @@
-"""One object of the commit log: framed lines (`codec/frames.py`), the first of which identifies the segment.
+"""One object of the commit log: framed lines (`formats/frames.py`), the first of which identifies the segment.
 
     {"epoch":3,"lsn":17,"op":"segment","records":2,"slot":5,"ts":{"$date":1767225600000},"writer":"01JG…"}
     {"lsn":18,"op":"insert",…,"txn":"01JH…"}
@@ -19,10 +19,8 @@ from typing import Literal, NamedTuple
 
 import orjson
 
-from worm.codec.frames import decode_whole, encode, encode_parsed
-from worm.codec.logs import check_name
-from worm.codec.strict_json import JsonObject, JsonValue, dumps, type_name
 from worm.errors import Corrupt, Invalid, shown
+from worm.formats import JsonObject, JsonValue, check_name, decode_whole, dumps, encode, encode_parsed, type_name
 
 Kind = Literal["data", "fence", "void"]
 RESERVED = frozenset(("lsn", "txn"))

@@ -16,17 +16,24 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from worm.clock import Clock, Ids, SystemClock
-from worm.codec.frames import Torn, encode
-from worm.codec.logs import LogCompactReport, LogLine, LogProblem, LogRepairReport, LogVerifyReport
-from worm.codec.strict_json import JsonObject
 from worm.errors import Conflict, Corrupt, Expired, Invalid, NotFound
+from worm.formats import (
+    JsonObject,
+    LogCompactReport,
+    LogLine,
+    LogProblem,
+    LogRepairReport,
+    LogVerifyReport,
+    Position,
+    Torn,
+    encode,
+)
 from worm.log.config import LogConfig
 from worm.log.keys import DbKeys
 from worm.log.reader import LogReader
 from worm.log.root import BY_HAND
 from worm.log.segment import VERIFY, Segment
-from worm.position import Position
-from worm.store.base import Object, Store, Won
+from worm.store import Object, Store, Won
 
 POLL_SECONDS = 0.5
 

@@ -24,16 +24,16 @@ from datetime import datetime
 from typing import Self
 
 from worm.clock import Clock, Ids, SystemClock, backoff
-from worm.codec.strict_json import JsonObject
 from worm.errors import CommitStateUnknown, Corrupt, Denied, Fenced, Invalid, Unavailable, WormError
 from worm.forks import in_child
+from worm.formats import JsonObject
 from worm.log.config import LogConfig
 from worm.log.fence import ReadRoot, begin_log, boundary_of, lease_file, root_file, take_lease
 from worm.log.keys import DbKeys
 from worm.log.reader import find_tail, is_beyond
 from worm.log.root import BY_HAND, DatabaseKind, Lease
 from worm.log.segment import FRAME_ROOM, VERIFY, LogTransaction, Segment
-from worm.store.base import Lost, Store
+from worm.store import Lost, Store
 
 FENCE_TRIES = 8
 """Attempts per allowed retry: a busy old writer may be faster several times in a row."""

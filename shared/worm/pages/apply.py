@@ -20,15 +20,13 @@ from dataclasses import dataclass, replace
 from worm.clock import Clock, Deadline, Ids, SystemClock
 from worm.errors import Expired, Fenced
 from worm.forks import new_rlock
-from worm.log.keys import DATABASES, DbKeys, LayerName, after_database, database_of
-from worm.log.reader import LogReader
-from worm.log.segment import Segment
+from worm.log import DATABASES, DbKeys, LayerName, LogReader, Segment, after_database, database_of
 from worm.pages.layer_file import PageVersion, build_layers
 from worm.pages.layers import put_layer
 from worm.pages.manifest import MAIN, Layer, Mark, PageBranch, Pages, branch_name, trimmed
 from worm.pages.records import versions_of
 from worm.pages.root import PagesRoot
-from worm.store.base import Store
+from worm.store import Store
 
 OVERHEAD = 120
 """The bytes of a version in memory, without its page and data."""

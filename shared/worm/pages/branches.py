@@ -11,18 +11,14 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from worm.clock import Clock, Ids, SystemClock, iso_millis
-from worm.codec.strict_json import dumps
 from worm.errors import Conflict, Invalid, NotFound
-from worm.log.fence import begin_log, root_file
-from worm.log.keys import DbKeys
-from worm.log.writer import LogWriter
+from worm.formats import Position, dumps, past_the_end, position_of, segment_problem
+from worm.log import DbKeys, LogWriter, begin_log, root_file
 from worm.pages.apply import Applier
 from worm.pages.manifest import MAIN, PageBranch, Pages, branch_name
 from worm.pages.reader import lsn_at
 from worm.pages.root import PagesRoot
-from worm.position import Position, past_the_end, position_of
-from worm.schema.fields import segment_problem
-from worm.store.base import Store
+from worm.store import Store
 
 DELETING = "deleting"
 """The name of the writer that fences a branch for good: if it holds the lease, the branch was deleted."""

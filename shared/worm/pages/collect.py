@@ -20,12 +20,11 @@ from dataclasses import dataclass, field, replace
 
 from worm.clock import Clock, Ids, SystemClock
 from worm.errors import Fenced
-from worm.log.collect import LogCollector, store_time
-from worm.log.keys import ROOT_NAME, DbKeys, LayerName, split_branch
+from worm.log import ROOT_NAME, DbKeys, LayerName, LogCollector, split_branch, store_time
 from worm.pages.layers import Bounds, without
 from worm.pages.manifest import Dropped, Layer, Mark, PageBranch, Pages
 from worm.pages.root import PagesRoot
-from worm.store.base import Listed, Store
+from worm.store import Listed, Store
 
 
 @dataclass(frozen=True, slots=True)

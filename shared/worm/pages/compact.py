@@ -29,8 +29,7 @@ from itertools import pairwise
 
 from worm.clock import Clock, Deadline, Ids, SystemClock
 from worm.errors import Fenced
-from worm.log.collect import store_time
-from worm.log.keys import DbKeys, LayerName
+from worm.log import DbKeys, LayerName, store_time
 from worm.pages.cache import BlockCache
 from worm.pages.layer_file import PageVersion, build_layers
 from worm.pages.layers import (
@@ -46,8 +45,7 @@ from worm.pages.layers import (
 )
 from worm.pages.manifest import MAIN, Dropped, Layer, PageBranch, PageConfig, Pages, branch_name, trimmed
 from worm.pages.root import PagesRoot
-from worm.store.base import Store
-from worm.store.parallel import in_parallel
+from worm.store import Store, in_parallel
 
 INDEX_CACHE = 64 * 1024 * 1024
 IMAGE_SHARE, LEAST_SHARE = 0.5, 0.25

@@ -17,14 +17,10 @@ from pathlib import Path
 from typing import Self
 
 from worm.clock import Clock, Ids, SystemClock, iso_millis
-from worm.codec.strict_json import JsonObject, type_name
 from worm.errors import Conflict, Expired, Fenced, Invalid, NotFound, Unavailable, WormError, shown
 from worm.forks import new_lock
-from worm.log.group import GroupCommit
-from worm.log.retries import Retries, recent_segments
-from worm.log.root import DatabaseKind
-from worm.log.segment import Segment
-from worm.log.writer import LogWriter, Unless
+from worm.formats import JsonObject, type_name
+from worm.log import DatabaseKind, GroupCommit, LogWriter, Retries, Segment, Unless, recent_segments
 from worm.pages.apply import Flusher
 from worm.pages.compact import Compactor
 from worm.pages.manifest import MAIN, PageBranch, PageConfig, Pages
@@ -32,7 +28,7 @@ from worm.pages.reader import ROUNDS_MAX, PageReader
 from worm.pages.records import check_page, page_record, pages_of
 from worm.pages.root import PagesRoot
 from worm.pages.upkeep import Background, CompactReport, maintain
-from worm.store.base import Store
+from worm.store import Store
 
 BEHIND_MAX = 32
 """If more segments than this are missing, the root is read first: layers may have most of them."""

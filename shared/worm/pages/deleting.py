@@ -12,14 +12,10 @@ from dataclasses import replace
 
 from worm.clock import Clock, Ids, SystemClock
 from worm.errors import NotFound
-from worm.log.collect import store_time
-from worm.log.fence import is_blank, lease_file, root_file
-from worm.log.keys import DbKeys
-from worm.log.root import LogRoot
-from worm.log.writer import LogWriter
+from worm.log import DbKeys, LogRoot, LogWriter, is_blank, lease_file, root_file, store_time
 from worm.pages.branches import DELETING
 from worm.pages.manifest import PageConfig, pages_of
-from worm.store.base import Store
+from worm.store import Store
 
 
 def delete_database(store: Store, db_id: str, *, clock: Clock | None = None, ids: Ids | None = None) -> None:

@@ -3,9 +3,6 @@ the new ones, checked before every swap (`root.py`). Each docstring says which d
 swap, there are no branches at all.
 
 A branch is identified by its id: a reset may give its name to another line of history.
-
-It is a separate module because the rules are plain predicates over two roots, which can be read and tested without the
-swap.
 """
 
 from __future__ import annotations
@@ -14,7 +11,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from worm.pages.manifest import MAIN, PageBranch, Pages
-from worm.store.cas import Invariant
+from worm.store import Invariant
 
 
 def applied_never_falls(current: Pages, new: Pages) -> bool:

@@ -32,8 +32,8 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import NamedTuple, cast
 
-from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads_own
 from worm.errors import Corrupt, Invalid
+from worm.formats import JsonObject, JsonValue, dumps, loads_own
 from worm.pages.filters import BITS_PER_KEY_MAX, KeyFilter
 
 PAGE_BYTES_MAX = 1024

@@ -19,14 +19,12 @@ from heapq import merge
 from itertools import islice
 
 from worm.errors import Corrupt, Unavailable
-from worm.log.keys import DbKeys, LayerName
-from worm.log.root import BY_HAND
+from worm.log import BY_HAND, DbKeys, LayerName
 from worm.pages.cache import BlockCache
 from worm.pages.filters import KeyFilter, hashed
 from worm.pages.layer_file import Block, BlockRef, BuiltLayer, LayerIndex, PageVersion
 from worm.pages.manifest import LEVELS, Layer, PageBranch, Pages
-from worm.store.base import Lost, Store
-from worm.store.parallel import in_parallel
+from worm.store import Lost, Store, in_parallel
 
 Bounds = tuple[str, str | None]
 TOGETHER_MAX = 4

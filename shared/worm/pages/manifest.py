@@ -13,11 +13,9 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
-from worm.codec.strict_json import JsonObject
 from worm.errors import Corrupt, Invalid, NotFound, shown
-from worm.log.config import MIB, LogConfig
-from worm.log.root import BY_HAND, LogRoot
-from worm.position import before_the_kept
+from worm.formats import JsonObject, before_the_kept
+from worm.log import BY_HAND, MIB, LogConfig, LogRoot
 
 MEMBER = "pages"
 MAIN = "main"

@@ -9,8 +9,7 @@ from worm.clock import Clock, Ids, SystemClock
 from worm.errors import Conflict
 from worm.pages.db import PageDb, create_database
 from worm.pages.manifest import MAIN, PageConfig
-from worm.store.open import open_store
-from worm.store.probe import ensure_safe_once
+from worm.store import ensure_safe_once, open_store
 
 
 def open_pages(

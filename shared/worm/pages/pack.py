@@ -3,9 +3,6 @@
 The file is a tar archive of the database's objects, the root last. The root is read first: everything that it names
 exists for `gc_min_age_seconds`, and the log continues after it. The lease is not included: a process that opens the
 copy takes a new epoch. In a copy, commits after the last flush have the time at which it was unpacked.
-
-It is a separate module because `worm pack` is for directories, whose log is a file; a database consists of objects in
-any store.
 """
 
 from __future__ import annotations
@@ -18,10 +15,8 @@ from pathlib import Path
 
 from worm.clock import Ids, SystemClock
 from worm.errors import Conflict, Corrupt, Invalid, NotFound
-from worm.log.fence import root_file
-from worm.log.keys import ROOT_NAME, DbKeys
-from worm.log.root import LogRoot
-from worm.store.base import Store, Won
+from worm.log import ROOT_NAME, DbKeys, LogRoot, root_file
+from worm.store import Store, Won
 
 LEFT_OUT = ("lease.json", "gc/clock")
 AGAIN = "slots of the log were collected in the meantime: pack it again"

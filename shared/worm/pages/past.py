@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from worm.clock import Clock, Ids, SystemClock
-from worm.log.collect import store_time
+from worm.formats import Position, past_the_end, position_of
+from worm.log import store_time
 from worm.pages.apply import Applier
 from worm.pages.cache import BlockCache
 from worm.pages.db import PageDb
@@ -18,9 +19,7 @@ from worm.pages.layers import LayerGone, LayerReader
 from worm.pages.manifest import MAIN, Pages, Pin, branch_name
 from worm.pages.reader import PageReader, lsn_at
 from worm.pages.root import PagesRoot
-from worm.position import Position, past_the_end, position_of
-from worm.store.base import Store
-from worm.store.parallel import chunked
+from worm.store import Store, chunked
 
 CHUNK = 256
 INDEX_CACHE = 16 * 1024 * 1024

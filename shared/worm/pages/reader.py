@@ -15,12 +15,10 @@ from pathlib import Path
 from typing import Self
 
 from worm.clock import Clock, Ids, SystemClock
-from worm.codec.strict_json import type_name
 from worm.errors import Expired, Invalid, NotFound, Unavailable, shown
 from worm.forks import in_child, new_rlock
-from worm.log.keys import DbKeys
-from worm.log.reader import LogReader, last_slot, slot_is_before
-from worm.log.root import DatabaseKind
+from worm.formats import Position, before_the_kept, past_the_end, position_of, type_name
+from worm.log import DatabaseKind, DbKeys, LogReader, last_slot, slot_is_before
 from worm.pages.apply import Memtable
 from worm.pages.cache import BlockCache
 from worm.pages.layer_file import PageVersion
@@ -28,8 +26,7 @@ from worm.pages.layers import LayerGone, LayerReader, Layers, merged, newest, pa
 from worm.pages.manifest import MAIN, WINDOW, Mark, PageBranch, Pages, branch_name
 from worm.pages.records import check_page
 from worm.pages.root import PagesRoot
-from worm.position import Position, before_the_kept, past_the_end, position_of
-from worm.store.base import Store
+from worm.store import Store
 
 ROUNDS_MAX = 5
 

@@ -12,9 +12,9 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
-from worm.codec.strict_json import JsonObject, type_name
 from worm.errors import Corrupt, Invalid
-from worm.log.segment import VERIFY, Segment
+from worm.formats import JsonObject, type_name
+from worm.log import VERIFY, Segment
 from worm.pages.layer_file import PageVersion
 from worm.pages.space_record import OP as SPACE_OP
 from worm.pages.space_record import space_pages

@@ -20,18 +20,15 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from worm.clock import Clock, Ids, SystemClock
-from worm.codec.strict_json import JsonObject, loads_own
 from worm.errors import Conflict, Corrupt, NotFound
-from worm.log import fence
-from worm.log.keys import DbKeys, LayerName, pointer_of, split_branch
-from worm.log.root import BY_HAND, DatabaseKind, LogRoot
-from worm.log.segment import Segment
+from worm.formats import JsonObject, loads_own
+from worm.log import BY_HAND, DatabaseKind, DbKeys, LayerName, LogRoot, Segment, fence, pointer_of, split_branch
 from worm.pages.apply import Applier
 from worm.pages.branches import DELETING
 from worm.pages.manifest import MAIN, MEMBER, PageBranch, Pages, pages_of
 from worm.pages.records import OP
 from worm.pages.space_record import OP as SPACE_OP
-from worm.store.base import Listed, Object, Store, Won
+from worm.store import Listed, Object, Store, Won
 
 Source = Literal["version", "backup", "log"]
 

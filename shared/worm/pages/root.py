@@ -14,14 +14,10 @@ from dataclasses import dataclass, replace
 from worm.clock import Clock, Ids
 from worm.errors import Corrupt, Fenced, NotFound
 from worm.forks import new_rlock
-from worm.log import fence
-from worm.log.invariants import ROOT
-from worm.log.keys import DbKeys
-from worm.log.root import BY_HAND, DatabaseKind, LogRoot
+from worm.log import BY_HAND, ROOT, DatabaseKind, DbKeys, LogRoot, fence
 from worm.pages.invariants import PAGES
 from worm.pages.manifest import MEMBER, Pages, pages_of
-from worm.store.base import Store
-from worm.store.cas import CasFile, Invariant, Rules
+from worm.store import CasFile, Invariant, Rules, Store
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads_own
 from worm.errors import Corrupt, Invalid
+from worm.formats import JsonObject, JsonValue, dumps, loads_own
 
 OP = "space"
 OPS = ("set", "patch", "delete")

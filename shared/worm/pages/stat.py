@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from worm.clock import Clock, Ids, SystemClock
-from worm.log.keys import DbKeys
-from worm.log.reader import LogReader
+from worm.log import DbKeys, LogReader
 from worm.pages.layers import Layers
 from worm.pages.manifest import LEVELS, MAIN, Layer, PageBranch, Pages
 from worm.pages.root import PagesRoot
-from worm.store.base import Store
+from worm.store import Store
 
 INK = ("-", "=", "#")
 SAMPLES = 200

@@ -18,7 +18,7 @@ from worm.pages.apply import Applier
 from worm.pages.collect import PageCollector
 from worm.pages.compact import Compactor
 from worm.pages.deleting import purge_database
-from worm.store.base import Store
+from worm.store import Store
 
 PAUSE_SECONDS = 0.02
 """The pause after work that changed nothing."""

@@ -10,19 +10,16 @@ from collections.abc import Iterator
 from hashlib import sha256
 
 from worm.clock import Clock, Ids, SystemClock
-from worm.codec.logs import LogProblem
 from worm.errors import Corrupt, WormError
-from worm.log.keys import DbKeys
-from worm.log.root import LogRoot
-from worm.log.segment import Segment
-from worm.log.tools import CommitLogTools
+from worm.formats import LogProblem
+from worm.log import CommitLogTools, DbKeys, LogRoot, Segment
 from worm.pages.filters import KeyFilter
 from worm.pages.invariants import PAGES
 from worm.pages.layer_file import Block, LayerIndex
 from worm.pages.manifest import Layer, PageBranch, Pages
 from worm.pages.records import versions_of
 from worm.pages.root import PagesRoot
-from worm.store.base import Store
+from worm.store import Store
 
 ROOT, LAYER, LOG, COPY = "root-damaged", "layer-damaged", "log-damaged", "copy-damaged"
 

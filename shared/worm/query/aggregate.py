@@ -17,17 +17,15 @@ from fractions import Fraction
 from math import floor
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar, cast
 
-from worm.codec.strict_json import JsonValue, Missing, dumps, normal, type_name
-from worm.collections.entries import Row
+from worm.collections import Row
 from worm.errors import Invalid, shown
+from worm.formats import JsonValue, Missing, dumps, normal, type_name
 from worm.query.filters import Filter, identity
-from worm.tables.columns import FALSE, TRUE, Columns, SortKey, listed, sort_key
-from worm.tables.index import exact_key
-from worm.tables.parts import Cell, Several
+from worm.tables import FALSE, TRUE, Cell, Columns, Several, SortKey, exact_key, listed, sort_key
 from worm.values import dataclass
 
 if TYPE_CHECKING:
-    from worm.tables.typed import Positions
+    from worm.tables import Positions
 
 MISSING_GROUP = "=missing"
 """The group of rows without the field. No value has this name, because the names of values continue with JSON after
@@ -303,7 +301,7 @@ def _grouped(columns: Columns, positions: Positions, fields: Sequence[str]) -> l
     of_fields = [columns.column(field) for field in fields]
     typed = [column.typed for column in of_fields if column.typed is not None]
     if len(typed) == len(of_fields):
-        from worm.tables.typed import grouped
+        from worm.tables import grouped
 
         found: Iterable[Positions] = grouped(typed, positions)
     else:

@@ -3,8 +3,6 @@
 `at_most` applies to the queries of its block, in this thread. A query that would take more is refused with its plan,
 before documents or table files are read. Requests that were needed to decide (roots, indexes, a listing of ids) have
 been made by then.
-
-It is a separate module because callers set the limit and readers enforce it.
 """
 
 from __future__ import annotations

@@ -23,12 +23,9 @@ from dataclasses import field, replace
 from functools import cached_property
 from typing import TypeVar, cast
 
-from worm.codec.shapes import WHOLE, check_shape, record
-from worm.codec.strict_json import JsonValue, loads_own
-from worm.collections.collection import Collection
-from worm.collections.documents import NO_VERSION, DocumentVersion
-from worm.collections.entries import APART, Document, Row, is_cut, table_row
+from worm.collections import APART, NO_VERSION, Collection, Document, DocumentVersion, Row, is_cut, table_row
 from worm.errors import Corrupt, Invalid
+from worm.formats import WHOLE, IndexDef, JsonValue, check_shape, loads_own, record, typed_problem
 from worm.query.aggregate import Computed
 from worm.query.budget import ALLOWED, TooExpensive
 from worm.query.filters import And, Filter
@@ -49,13 +46,8 @@ from worm.query.planner import (
 )
 from worm.query.query import Page, Query
 from worm.query.sort import decode_cursor
-from worm.schema import IndexDef
-from worm.schema.fields import typed_problem
-from worm.store.base import Object, Read, metered
-from worm.store.parallel import Portions
-from worm.tables.columns import Columns
-from worm.tables.table import Table
-from worm.tables.view import Size, TableView
+from worm.store import Object, Portions, Read, metered
+from worm.tables import Columns, Size, Table, TableView
 from worm.values import dataclass
 
 CHUNK = 500

@@ -11,12 +11,9 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from worm.codec.strict_json import JsonValue, dumps, loads
 from worm.errors import Invalid, shown
+from worm.formats import TIME_FIELDS, FieldDef, JsonValue, ModelDef, dumps, find_field, is_datetime_start, loads
 from worm.query.filters import Filter
-from worm.schema import FieldDef, ModelDef
-from worm.schema.definition import TIME_FIELDS, find_field
-from worm.schema.fields import is_datetime_start
 from worm.values import dataclass
 
 OPERATORS = {

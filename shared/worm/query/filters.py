@@ -23,7 +23,8 @@ from functools import cached_property
 from itertools import compress, repeat
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from worm.codec.strict_json import (
+from worm.errors import Invalid, shown
+from worm.formats import (
     MISSING,
     JsonValue,
     Missing,
@@ -35,14 +36,12 @@ from worm.codec.strict_json import (
     normal,
     type_name,
 )
-from worm.errors import Invalid, shown
 from worm.query.patterns import Pattern, check_options
-from worm.tables.columns import Column, Columns, comparable, listed
-from worm.tables.parts import Cell, Several, reader
+from worm.tables import Cell, Column, Columns, Several, comparable, listed, reader
 from worm.values import dataclass
 
 if TYPE_CHECKING:
-    from worm.tables.typed import Positions
+    from worm.tables import Positions
 
 One: TypeAlias = "Callable[[JsonValue | Missing], bool]"
 FacetTest: TypeAlias = Callable[[Iterable[object]], Iterable[object]]

@@ -17,13 +17,11 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Literal, get_args
 
-from worm.codec.strict_json import JsonValue
-from worm.collections.entries import APART, CUT, Row, is_cut
+from worm.collections import APART, CUT, Row, is_cut
 from worm.errors import Invalid, shown
+from worm.formats import IndexDef, JsonValue, ModelDef, find_field
 from worm.query.filters import And, Filter, Leaf, Node, Or
 from worm.query.query import Query
-from worm.schema import IndexDef, ModelDef
-from worm.schema.definition import find_field
 from worm.values import dataclass
 
 Strategy = Literal["index_lookup", "manifest_scan", "manifest_targeted", "full_scan"]

@@ -12,12 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
 
-from worm.codec.strict_json import JsonValue, Missing, field_value
-from worm.collections.documents import NO_VERSION, DocumentVersion
-from worm.collections.entries import Document, Row
-from worm.schema import IndexDef, ModelDef
-from worm.tables.index import entry_key
-from worm.tables.view import TableView
+from worm.collections import NO_VERSION, Document, DocumentVersion, Row
+from worm.formats import IndexDef, JsonValue, Missing, ModelDef, field_value
+from worm.tables import TableView, entry_key
 from worm.values import dataclass
 
 CONFIRM_AFTER = timedelta(seconds=5)

@@ -13,7 +13,7 @@ repeats) and without flags inside the pattern. Only the existence of a match mat
 accepted and make no difference. `re` itself decides whether one character fits a class, a category or a letter in
 either case, with a pattern for one character.
 
-It is a separate module because it is a language with its own grammar, which `filters.py` only calls.
+It is a language with its own grammar, which `filters.py` only calls.
 """
 
 from __future__ import annotations

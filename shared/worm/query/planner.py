@@ -35,11 +35,10 @@ from dataclasses import field
 from types import MappingProxyType
 from typing import Literal
 
-from worm.codec.strict_json import JsonValue
 from worm.errors import Hint, Invalid
+from worm.formats import JsonValue
 from worm.query.needs import Lookup, Needs, Strategy, leaves
-from worm.tables.index import COMMON_IDS, entry_key
-from worm.tables.view import ASSUMED_BYTES, Size
+from worm.tables import ASSUMED_BYTES, COMMON_IDS, Size, entry_key
 from worm.values import dataclass
 
 PROMISED = 10

@@ -9,17 +9,16 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from worm.codec.strict_json import JsonValue, Missing, field_value, type_name
-from worm.collections.entries import Row
+from worm.collections import Row
 from worm.errors import Invalid
+from worm.formats import JsonValue, Missing, field_value, type_name
 from worm.query.filters import Filter
 from worm.query.sort import Order, Place, after, arrange, decode_cursor, encode_cursor, place_of
-from worm.tables.columns import Columns, listed
-from worm.tables.parts import copied
+from worm.tables import Columns, copied, listed
 from worm.values import dataclass
 
 if TYPE_CHECKING:
-    from worm.tables.typed import Positions
+    from worm.tables import Positions
 
 __all__ = ["Page", "Query", "Row", "Sort"]
 

@@ -21,14 +21,14 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from worm.codec.strict_json import MISSING, JsonValue, Missing, dumps, loads
 from worm.errors import Invalid, shown
+from worm.formats import MISSING, JsonValue, Missing, dumps, loads
 from worm.query.filters import Filter
-from worm.tables.columns import Column, Columns, listed, sort_key
+from worm.tables import Column, Columns, listed, sort_key
 from worm.values import dataclass
 
 if TYPE_CHECKING:
-    from worm.tables.typed import Positions
+    from worm.tables import Positions
 
 Order: TypeAlias = tuple[str, bool]
 """A field, and whether the order is descending."""

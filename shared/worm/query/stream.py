@@ -14,8 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 from operator import itemgetter
 
-from worm.collections.documents import DocumentVersion
-from worm.collections.entries import Row, is_cut
+from worm.collections import DocumentVersion, Row, is_cut
 from worm.errors import Corrupt, Invalid
 from worm.query.budget import ALLOWED, TooExpensive
 from worm.query.execute import Answer, DocumentReads, Search, counted, given_rows, live_ids
@@ -23,9 +22,8 @@ from worm.query.needs import Request
 from worm.query.own_writes import NoWrites, OwnWrites, is_doubtful
 from worm.query.planner import decide_stream
 from worm.query.query import Page
-from worm.store.parallel import chunked
-from worm.tables.table import Table
-from worm.tables.view import RowBatch, Size, TableView
+from worm.store import chunked
+from worm.tables import RowBatch, Size, Table, TableView
 
 _Group = tuple[list[Row], dict[str, DocumentVersion]]
 """Rows that match, and their versions."""

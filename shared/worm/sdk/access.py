@@ -16,14 +16,27 @@ from itertools import islice
 from typing import TYPE_CHECKING, Generic
 
 from worm.clock import attempts, iso_millis
-from worm.codec.strict_json import JsonObject, JsonValue, check_json, dumps_document, loads_document, loads_own
-from worm.collections.claiming import Claiming
-from worm.collections.claims import Holders, Reservation
-from worm.collections.collection import Collection
-from worm.collections.documents import AGAIN, EXISTS, NO_VERSION, DocumentVersion, write_metadata
-from worm.collections.entries import Change, Document, Head, Heads
-from worm.collections.reconcile import Reconciled, Sighting, Survey
-from worm.collections.recording import RECORDED_AT_ONCE, StoredWrite, record_unit
+from worm.collections import (
+    AGAIN,
+    EXISTS,
+    NO_VERSION,
+    RECORDED_AT_ONCE,
+    Change,
+    Claiming,
+    Collection,
+    Document,
+    DocumentVersion,
+    Head,
+    Heads,
+    Holders,
+    Reconciled,
+    Reservation,
+    Sighting,
+    StoredWrite,
+    Survey,
+    record_unit,
+    write_metadata,
+)
 from worm.errors import (
     CommitStateUnknown,
     Conflict,
@@ -36,22 +49,43 @@ from worm.errors import (
     WormError,
     shown,
 )
-from worm.schema import IndexDef
-from worm.schema.definition import TIME_FIELDS
-from worm.schema.fields import id_of, is_datetime
+from worm.formats import (
+    TIME_FIELDS,
+    IndexDef,
+    JsonObject,
+    JsonValue,
+    check_json,
+    dumps_document,
+    id_of,
+    is_datetime,
+    loads_document,
+    loads_own,
+)
 from worm.sdk.document import About, DocumentDict, Provenance, note_of_write
 from worm.sdk.memory import Memory, RecordedHeads
 from worm.sdk.shapes import D, Shape
-from worm.session import Session
-from worm.store.base import Gone, IfAbsent, IfMatch, Lost, Object, ObjectInfo, Put, Version, Won, is_remote
-from worm.store.open import in_the_way
-from worm.store.parallel import chunked, in_parallel
+from worm.store import (
+    Gone,
+    IfAbsent,
+    IfMatch,
+    Lost,
+    Object,
+    ObjectInfo,
+    Put,
+    Version,
+    Won,
+    chunked,
+    in_parallel,
+    in_the_way,
+    is_remote,
+)
+from worm.upkeep import Session
 from worm.values import dataclass
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from worm.bridge.commits import SpaceModel
+    from worm.spaces import SpaceModel
 
 RECONCILE_ATTEMPTS = 5
 AHEAD_MAX = 100
@@ -197,7 +231,7 @@ class Access(Generic[D]):
         return collection
 
     def _open_log(self, space: str) -> SpaceModel:
-        from worm.bridge.commits import SpaceModel  # imported here, because most models are not in a space
+        from worm.spaces import SpaceModel  # imported here, because most models are not in a space
 
         return SpaceModel(self._collection, self._memory, self._claiming, partial(self._session.space, space))
 
@@ -517,8 +551,8 @@ class Access(Generic[D]):
         numbers, space = self._memory.unfolded(one.id for one in touched), self._collection.definition.space
         changes: Mapping[str, Change | None]
         if self.logged is not None and space is not None:
-            from worm.maintenance.materialize import Materializer
-            from worm.spaces.opening import database_id
+            from worm.spaces import database_id
+            from worm.upkeep import Materializer
 
             Materializer(self._session).run(database_id(space), lambda: math.inf)
             self.logged.applied(one.id for one in touched)

@@ -3,7 +3,7 @@
 A branch has no objects of its own: no tables, snapshots or trash. The verbs for these raise an error that says so. A
 deleted document is restored from the log.
 
-It is a separate module because only a session on a branch needs it, and because `Model` must not know of branches.
+Only a session on a branch needs it; `Model` does not know of branches.
 """
 
 from __future__ import annotations
@@ -13,30 +13,23 @@ from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn, Unpack, cast
 
-from worm.bridge.branches import BranchModel, BranchOplog
-from worm.bridge.origins import entity_name
-from worm.codec.strict_json import JsonObject, JsonValue
-from worm.collections.claims import UniqueValue
-from worm.collections.collection import Collection
-from worm.collections.entries import Document, Head, Heads
+from worm.collections import Collection, Document, Head, Heads, UniqueValue
 from worm.errors import Conflict, Hint, Invalid, NotFound, WormError, shown
-from worm.lake.actions import RETENTION_DAYS
-from worm.query.own_writes import DocumentState, OwnWrites
-from worm.schema.fields import SINGLETON_ID, id_shown
+from worm.formats import SINGLETON_ID, JsonObject, JsonValue, id_shown
+from worm.query import DocumentState, OwnWrites
 from worm.sdk.access import D, Result
 from worm.sdk.document import About
 from worm.sdk.model import Model
 from worm.sdk.past import PastMoment
 from worm.sdk.searching import HistorySource
 from worm.sdk.shapes import Shape
-from worm.sdk.tabling import IndexStatus, LakeStatus, ManifestStatus, Publication
-from worm.session import Session
-from worm.spaces.rows import check_id
-from worm.store.base import Object
-from worm.tables.build import Progress, silent
+from worm.spaces import BranchModel, BranchOplog, check_id, entity_name
+from worm.store import Object
+from worm.tables import RETENTION_DAYS, IndexStatus, LakeStatus, ManifestStatus, Progress, Publication, silent
+from worm.upkeep import Session
 
 if TYPE_CHECKING:
-    from worm.bridge.commits import SpaceModel
+    from worm.spaces import SpaceModel
 
 
 class BranchedModel(Model[D]):

@@ -13,8 +13,6 @@ you want. Documents that share a unique value, and documents of a model in a spa
 saved one by one; documents that share a value in order, so the first one that can be saved gets the value.
 
 If the store fails a whole unit, the rest is not tried.
-
-It is a separate module because it is one group of verbs; `Model` (`model.py`) combines seven such groups.
 """
 
 from __future__ import annotations
@@ -25,18 +23,15 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Generic, TypeVar, Unpack
 
-from worm.codec.strict_json import JsonValue
-from worm.collections.claims import Holders
-from worm.collections.entries import Document, Head
+from worm.collections import Document, Head, Holders
 from worm.errors import CommitStateUnknown, Conflict, Invalid, Unavailable, WormError
-from worm.schema.fields import SINGLETON_ID, id_shown, typed_problem
+from worm.formats import SINGLETON_ID, JsonValue, id_shown, typed_problem
 from worm.sdk.access import D, Prepared, Result, Touched, Unfolded, heads_of
 from worm.sdk.document import About, DocumentDict
 from worm.sdk.values import check_function
 from worm.sdk.writing import DocumentDraft, Writing
-from worm.store.base import Gone, Lost, Object, Put, Read, is_directory, is_remote
-from worm.store.parallel import Portions, chunked, in_parallel
-from worm.tables.build import Progress, silent
+from worm.store import Gone, Lost, Object, Portions, Put, Read, chunked, in_parallel, is_directory, is_remote
+from worm.tables import Progress, silent
 
 UNIT_DOCUMENTS = 500
 UNIT_BYTES = 8 << 20

@@ -2,8 +2,6 @@
 If another writer was faster, it tries again. No change gets lost, and the caller sees no `Conflict`.
 
 With `if_version` a change applies to that version only: a write in between is then a `Conflict`.
-
-It is a separate module because it is one group of verbs; `Model` (`model.py`) combines seven such groups.
 """
 
 from __future__ import annotations
@@ -11,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Unpack, cast
 
-from worm.codec.strict_json import JsonValue
-from worm.collections.entries import Document
+from worm.collections import Document
 from worm.errors import Conflict, Invalid, shown
-from worm.query.execute import as_row
-from worm.query.filters import Filter
-from worm.schema.fields import id_shown
+from worm.formats import JsonValue, id_shown
+from worm.query import Filter, as_row
 from worm.sdk.access import D, Result, Seen, Touched
 from worm.sdk.bulk import Bulk
 from worm.sdk.document import About, DocumentDict, provenance_of

@@ -22,11 +22,26 @@ from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from worm.codec.strict_json import JsonObject, JsonValue, check_json, child_path, dumps, number_of
 from worm.errors import Invalid, shown
-from worm.schema import FieldDef, IdType, ModelDef, Problem, Schema, StorageDef, load_schema
-from worm.schema.definition import TIME_FIELDS, parse_path
-from worm.schema.fields import compile_field, field_name_problems
+from worm.formats import (
+    TIME_FIELDS,
+    FieldDef,
+    IdType,
+    JsonObject,
+    JsonValue,
+    ModelDef,
+    Problem,
+    Schema,
+    StorageDef,
+    check_json,
+    child_path,
+    compile_field,
+    dumps,
+    field_name_problems,
+    load_schema,
+    number_of,
+    parse_path,
+)
 from worm.sdk.classes import (
     INDEX_MARK,
     REF_MARK,

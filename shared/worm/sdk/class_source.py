@@ -5,8 +5,6 @@ An attribute has the name of its field, unless Python, pydantic or `Document` us
 and an alias. Objects with declared properties become separate classes, which keep undeclared members. An optional field
 may be null, so its type includes `| None`. What a type cannot express (an enum of floats, a default of a required
 field) goes into `json_schema_extra`, which `schema_of` reads.
-
-It is a separate module because only `worm schema types` writes source; a program that has its classes never loads it.
 """
 
 from __future__ import annotations
@@ -16,8 +14,7 @@ import re
 from collections.abc import Mapping
 from typing import cast
 
-from worm.codec.strict_json import JsonValue
-from worm.schema import FieldDef, IndexDef, LakeDef, ManifestDef, ModelDef, Schema, SnapshotsDef
+from worm.formats import FieldDef, IndexDef, JsonValue, LakeDef, ManifestDef, ModelDef, Schema, SnapshotsDef
 from worm.sdk.classes import REQUIRED_MARK, Document, ManifestSettings, ModelSettings, SnapshotSettings
 
 _TYPES = {"string": "str", "number": "float", "integer": "int", "boolean": "bool", "datetime": "datetime"}

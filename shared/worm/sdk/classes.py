@@ -32,7 +32,7 @@ from typing_extensions import TypeVar
 
 from worm.clock import moment_of
 from worm.errors import Invalid, shown
-from worm.schema import IdType, Mode
+from worm.formats import IdType, Mode
 from worm.sdk.document import provenance_of
 from worm.sdk.html import document_html
 from worm.sdk.shapes import model_name
@@ -117,6 +117,10 @@ class FieldIndex:
             )
         mark = {"name": self.name, "unique": self.unique, "multiValue": self.multi_value}
         return {**handler(schema), INDEX_MARK: mark}
+
+
+Index = FieldIndex
+"""As programs know it."""
 
 
 @dataclass(frozen=True, slots=True)

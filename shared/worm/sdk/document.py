@@ -20,11 +20,9 @@ from types import NoneType
 from typing import Any, Self, TypedDict, cast
 from urllib.parse import quote
 
-from worm.codec.strict_json import JsonObject, JsonValue, check_json, dumps, dumps_document, loads_document
-from worm.collections.documents import RESERVED, TRUST, DocumentVersion
-from worm.collections.entries import Document
+from worm.collections import RESERVED, TRUST, Document, DocumentVersion
 from worm.errors import Invalid, shown
-from worm.schema.definition import SYSTEM_FIELDS
+from worm.formats import SYSTEM_FIELDS, JsonObject, JsonValue, check_json, dumps, dumps_document, loads_document
 from worm.sdk.html import document_html
 
 ATTRIBUTE = "__worm__"

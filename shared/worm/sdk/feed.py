@@ -29,15 +29,13 @@ from dataclasses import field, replace
 from typing import cast
 
 from worm.clock import Clock, iso_seconds
-from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads
-from worm.collections.collection import Collection
-from worm.collections.entries import Head, OplogEntry
-from worm.collections.oplog import gap
+from worm.collections import Collection, Head, OplogEntry, gap
 from worm.errors import Corrupt, Invalid, shown
 from worm.forks import in_child, new_lock
+from worm.formats import JsonObject, JsonValue, dumps, loads
 from worm.sdk.searching import ANY_TIME, HistoryEntry, HistoryRows, HistorySource, newest_entries
 from worm.sdk.sketch import PRIME, Sketch
-from worm.store.parallel import THREADS, chunked, in_parallel
+from worm.store import THREADS, chunked, in_parallel
 from worm.values import dataclass
 
 LIMIT = 100

@@ -5,8 +5,6 @@ History contains what is recorded. With `maintenance="inline"` every write of th
 
 Snapshots are full copies of a document, taken on demand. The periodic copies of the schema (`snapshots.every`) are
 taken when entries are recorded, inline or by the workers.
-
-It is a separate module because it is one group of verbs; `Model` (`model.py`) combines seven such groups.
 """
 
 from __future__ import annotations
@@ -15,21 +13,15 @@ from datetime import datetime
 from typing import Unpack
 
 from worm.clock import iso_seconds
-from worm.codec.diff import Diff, FieldDiff
-from worm.codec.diff import diff as document_diff
-from worm.codec.strict_json import JsonObject
-from worm.collections.documents import DocumentVersion
-from worm.collections.entries import Document, Head, Heads, OplogEntry
-from worm.collections.oplog import gap
-from worm.collections.snapshots import SnapshotInfo
+from worm.collections import Document, DocumentVersion, Head, Heads, OplogEntry, SnapshotInfo, gap
 from worm.errors import Hint, Invalid, NotFound, Unavailable, shown
-from worm.position import moment_in_utc
-from worm.schema.fields import SINGLETON_ID
+from worm.formats import SINGLETON_ID, Diff, FieldDiff, JsonObject, moment_in_utc
+from worm.formats import diff as document_diff
 from worm.sdk.access import D, Touched
 from worm.sdk.document import About, DocumentDict, Provenance
 from worm.sdk.searching import HistoryRows, HistorySource
 from worm.sdk.writing import Writing
-from worm.store.base import ObjectInfo, Version
+from worm.store import ObjectInfo, Version
 
 
 class History(Writing[D]):

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from worm.codec.strict_json import JsonValue, Missing, dumps, field_value
-from worm.collections.entries import OplogEntry
+from worm.collections import OplogEntry
+from worm.formats import JsonValue, Missing, dumps, field_value
 
 ROWS_MAX = 50
 COLUMNS_MAX = 20

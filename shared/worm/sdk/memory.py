@@ -9,8 +9,6 @@ later than a version that the session replaced does not include the write, whate
 that the table lacks for some seconds is confirmed by the next query (`confirm`): if another writer replaced it, the
 newer document takes its place. After `OWN_SECONDS` the table is trusted in any case. Above `OWN_MAX` the oldest writes
 are dropped first; a query may then show what the table has of them.
-
-It is a separate module because it has no verbs, and queries see only its protocol.
 """
 
 from __future__ import annotations
@@ -23,12 +21,10 @@ from dataclasses import replace
 from typing import Protocol
 
 from worm.clock import Clock, moment_of
-from worm.codec.strict_json import JsonValue
-from worm.collections.documents import NO_VERSION, DocumentVersion
-from worm.collections.entries import Document, Head, Row
+from worm.collections import NO_VERSION, Document, DocumentVersion, Head, Row
 from worm.forks import in_child, new_lock
-from worm.query.own_writes import AsStored, DocumentState, IndexedValues, OwnWrite
-from worm.schema import IndexDef, ModelDef
+from worm.formats import IndexDef, JsonValue, ModelDef
+from worm.query import AsStored, DocumentState, IndexedValues, OwnWrite
 from worm.values import dataclass
 
 

@@ -12,26 +12,41 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from worm.bridge.commits import CommitOutcome, KnownDocument, SpaceModel, Write, commit
-from worm.bridge.origins import actor_of_commit, entity_name, written_over
-from worm.codec.diff import FieldDiff, diff, same
-from worm.codec.strict_json import JsonObject, dumps
-from worm.collections.entries import Document
-from worm.collections.layout import SCHEMA_KEY
+from worm.collections import SCHEMA_KEY, Document
 from worm.errors import Conflict, Invalid, WormError, shown
-from worm.schema import ModelDef, Schema, load_pushed
+from worm.formats import FieldDiff, JsonObject, ModelDef, Schema, diff, dumps, load_pushed, same
 from worm.sdk.access import Touched
 from worm.sdk.bulk import groups_of
 from worm.sdk.document import About
 from worm.sdk.model import Model
 from worm.sdk.reading import references_in, referred_model
-from worm.session import Session
-from worm.spaces.merging import MergePlan, Policy, combined, policy_name
-from worm.spaces.operations import SpaceConfig
-from worm.spaces.results import BothChanged, BranchMoved, Committed, MergeConflict, ReadConflict
-from worm.spaces.rows import DELETE, MAIN, branch_name, check_branch
-from worm.spaces.space import Space
-from worm.store.parallel import chunked, in_parallel
+from worm.spaces import (
+    DELETE,
+    MAIN,
+    BothChanged,
+    BranchMoved,
+    CommitOutcome,
+    Committed,
+    KnownDocument,
+    MergeConflict,
+    MergePlan,
+    Policy,
+    ReadConflict,
+    Space,
+    SpaceConfig,
+    SpaceModel,
+    Write,
+    actor_of_commit,
+    branch_name,
+    check_branch,
+    combined,
+    commit,
+    entity_name,
+    policy_name,
+    written_over,
+)
+from worm.store import chunked, in_parallel
+from worm.upkeep import Session
 
 ATTEMPTS = 10
 NOTE_BYTES = 512

@@ -20,17 +20,15 @@ from hashlib import sha256
 from typing import cast
 
 from worm.clock import attempts
-from worm.codec.shapes import OBJECT, TEXT, check_shape, record
-from worm.codec.strict_json import JsonObject, JsonValue, check_json, dumps, loads_own
-from worm.collections.documents import DocumentVersion
-from worm.collections.entries import Document
+from worm.collections import Document, DocumentVersion
 from worm.errors import Conflict, Corrupt, Invalid, WormError, shown
+from worm.formats import OBJECT, TEXT, JsonObject, JsonValue, check_json, check_shape, dumps, loads_own, record
 from worm.sdk.document import About, DocumentDict, encode_version, is_same
 from worm.sdk.migration_rules import Rule, apply_rules, rules_of
 from worm.sdk.model import Model
 from worm.sdk.values import check_function
-from worm.store.parallel import chunked
-from worm.tables.build import Progress, silent
+from worm.store import chunked
+from worm.tables import Progress, silent
 
 CHUNK = 200
 ATTEMPTS = 10

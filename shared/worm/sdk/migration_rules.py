@@ -14,11 +14,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from worm.clock import iso_millis
-from worm.codec.strict_json import JsonObject, JsonValue, Missing, dumps, field_value, loads, type_name
-from worm.collections.entries import Document
+from worm.collections import Document
 from worm.errors import Invalid, shortened, shown
-from worm.schema.definition import SYSTEM_FIELDS
-from worm.schema.fields import is_datetime
+from worm.formats import (
+    SYSTEM_FIELDS,
+    JsonObject,
+    JsonValue,
+    Missing,
+    dumps,
+    field_value,
+    is_datetime,
+    loads,
+    type_name,
+)
 
 RULES_HINT = (
     'a list of {"rename": {"from", "to"}}, {"default": {"field", "value"}}, {"remove": name} and'

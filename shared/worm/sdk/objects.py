@@ -22,12 +22,21 @@ from typing import Generic, TypeVar, cast
 
 from pydantic import AliasChoices, AliasPath, BaseModel, ValidationError
 
-from worm.codec.strict_json import JsonValue, as_json, child_path, dumps, number_of, ordered, type_name
-from worm.collections.entries import Document
+from worm.collections import Document
 from worm.errors import Invalid
-from worm.schema import FieldDef, ModelDef
-from worm.schema.definition import SYSTEM_FIELDS
-from worm.schema.fields import is_datetime
+from worm.formats import (
+    SYSTEM_FIELDS,
+    FieldDef,
+    JsonValue,
+    ModelDef,
+    as_json,
+    child_path,
+    dumps,
+    is_datetime,
+    number_of,
+    ordered,
+    type_name,
+)
 from worm.sdk.document import ATTRIBUTE, DocumentDict, Provenance, bring_dict, provenance_of
 
 M = TypeVar("M", bound=BaseModel)

@@ -21,9 +21,9 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import cast
 
-from worm.codec.strict_json import MISSING, JsonValue, Missing, as_json, check_json, type_name
-from worm.collections.entries import Document
+from worm.collections import Document
 from worm.errors import Hint, Invalid, shown
+from worm.formats import MISSING, JsonValue, Missing, as_json, check_json, type_name
 
 Container = dict[str, JsonValue] | list[JsonValue]
 FIXED = frozenset({"id", "createdAt", "updatedAt"})

@@ -19,15 +19,12 @@ from datetime import datetime
 from functools import partial
 
 from worm.clock import iso_millis, iso_seconds
-from worm.collections.collection import Collection
-from worm.collections.documents import DocumentVersion
-from worm.collections.entries import Head, Heads
+from worm.collections import Collection, DocumentVersion, Head, Heads
 from worm.errors import Hint, Invalid, WormError, shown
-from worm.query.own_writes import DocumentState, OtherStates, OwnWrite
-from worm.query.planner import Cost
+from worm.query import Cost, DocumentState, OtherStates, OwnWrite
 from worm.sdk.searching import ANY_TIME, HistorySource, newest_entries
-from worm.store.parallel import chunked, in_parallel
-from worm.tables.view import TableView
+from worm.store import chunked, in_parallel
+from worm.tables import TableView
 from worm.values import dataclass
 
 CHANGED_MAX = 10_000

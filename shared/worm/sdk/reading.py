@@ -3,8 +3,6 @@
 *populate* replaces references by the documents that they name. You name a field of type `ref`, or an array of
 references. Every distinct target is read once, all at the same time; a missing target is None, in an array too. It goes
 one level deep.
-
-It is a separate module because it is one group of verbs; `Model` (`model.py`) combines seven such groups.
 """
 
 from __future__ import annotations
@@ -18,23 +16,40 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, cast, overload
 from uuid import UUID
 
-from worm.codec.strict_json import JsonValue
-from worm.collections.collection import Collection
-from worm.collections.documents import NO_VERSION, DocumentVersion
-from worm.collections.entries import Document
+from worm.collections import NO_VERSION, Collection, Document, DocumentVersion, Row
 from worm.errors import Invalid, WormError, shown
-from worm.position import Position, position_of
-from worm.query.aggregate import Aggregate, Distinct, Percentiles
-from worm.query.execute import CHUNK, Answer, Reader, current_states, read_documents
-from worm.query.filters import Filter
-from worm.query.needs import Request
-from worm.query.own_writes import DocumentState, NoWrites, OwnWrites
-from worm.query.planner import Cost, Plan
-from worm.query.query import Query, Row, Sort
-from worm.query.stream import Stream
-from worm.schema import FieldDef, ModelDef
-from worm.schema.definition import TIME_FIELDS, find_field, undeclared_fields
-from worm.schema.fields import SINGLETON_ID, id_shown
+from worm.formats import (
+    SINGLETON_ID,
+    TIME_FIELDS,
+    FieldDef,
+    JsonValue,
+    ModelDef,
+    Position,
+    find_field,
+    id_shown,
+    position_of,
+    undeclared_fields,
+)
+from worm.query import (
+    CHUNK,
+    Aggregate,
+    Answer,
+    Cost,
+    Distinct,
+    DocumentState,
+    Filter,
+    NoWrites,
+    OwnWrites,
+    Percentiles,
+    Plan,
+    Query,
+    Reader,
+    Request,
+    Sort,
+    Stream,
+    current_states,
+    read_documents,
+)
 from worm.sdk.access import Access, D, Result, missing
 from worm.sdk.document import DocumentDict, Provenance
 from worm.sdk.past import (
@@ -50,8 +65,7 @@ from worm.sdk.past import (
 )
 from worm.sdk.rows import ArrowRows, Rows
 from worm.sdk.searching import HistorySource
-from worm.store.base import Object, Read
-from worm.store.parallel import chunked, in_parallel
+from worm.store import Object, Read, chunked, in_parallel
 
 if TYPE_CHECKING:
     from arro3.core import Table

@@ -18,19 +18,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal, get_args
 
-from worm.codec.diff import diff
-from worm.codec.strict_json import JsonObject
-from worm.collections.entries import Document
+from worm.collections import Document
 from worm.errors import Conflict, Invalid, UniqueViolation, WormError
-from worm.position import Position, position_of
-from worm.query.own_writes import DocumentState
+from worm.formats import JsonObject, Position, diff, position_of
+from worm.query import DocumentState
 from worm.sdk.access import Touched
 from worm.sdk.document import About, DocumentDict, is_same
 from worm.sdk.model import Model
 from worm.sdk.past import CHANGED_MAX, PastMoment, check_most
 from worm.sdk.values import check_function
-from worm.store.parallel import chunked, in_parallel
-from worm.tables.build import Progress, silent
+from worm.store import chunked, in_parallel
+from worm.tables import Progress, silent
 from worm.values import dataclass
 
 CHUNK = 200
@@ -211,7 +209,7 @@ class _Restoration:
 
     def _committed(self, ids: Sequence[str]) -> dict[str, Written] | None:
         """All of these in one commit; None: not possible, so they are written one by one."""
-        from worm.bridge.commits import Write  # imported here, because most models are not in a space
+        from worm.spaces import Write  # imported here, because most models are not in a space
 
         model, logged = self.model, self.model.logged
         assert logged is not None

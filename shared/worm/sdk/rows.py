@@ -23,23 +23,20 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from worm.codec.strict_json import JsonValue, Missing, dumps, field_value
-from worm.collections.entries import Row
+from worm.collections import Row
 from worm.errors import Invalid, shown
-from worm.query.filters import Filter
-from worm.query.planner import Plan
-from worm.schema import FieldDef, ModelDef
-from worm.schema.definition import TIME_FIELDS, find_field
+from worm.formats import TIME_FIELDS, FieldDef, JsonValue, Missing, ModelDef, dumps, field_value, find_field
+from worm.query import Filter, Plan
 from worm.sdk.html import list_repr, rows_html
 from worm.sdk.shapes import is_object
-from worm.tables.columns import Columns
+from worm.tables import Columns
 from worm.values import dataclass
 
 if TYPE_CHECKING:
     import pandas
     from arro3.core import Array, DataType, Table
 
-    from worm.tables.typed import Typed
+    from worm.tables import Typed
 
 R = TypeVar("R")
 T = TypeVar("T")

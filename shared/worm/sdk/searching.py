@@ -24,16 +24,12 @@ from datetime import datetime
 from typing import TypeVar, cast
 
 from worm.clock import iso_seconds
-from worm.codec.strict_json import JsonValue, check_json, dumps, loads
-from worm.collections.collection import Collection
-from worm.collections.entries import OPS, Heads, OplogEntry
-from worm.collections.layout import ArchiveName
-from worm.collections.oplog import gap
+from worm.collections import OPS, ArchiveName, Collection, Heads, OplogEntry, gap
 from worm.errors import Corrupt, Invalid, shown
-from worm.position import moment_in_utc
-from worm.query.filters import identity
+from worm.formats import JsonValue, check_json, dumps, loads, moment_in_utc
+from worm.query import identity
 from worm.sdk.html import history_html, list_repr
-from worm.store.parallel import THREADS, in_parallel
+from worm.store import THREADS, in_parallel
 from worm.values import dataclass
 
 STEP_MAX = 64

@@ -10,10 +10,9 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol, TypeGuard
 
-from worm.codec.strict_json import JsonValue, type_name
-from worm.collections.entries import Document
+from worm.collections import Document
 from worm.errors import Invalid
-from worm.schema import ModelDef
+from worm.formats import JsonValue, ModelDef, type_name
 from worm.sdk.document import DocumentDict, bring_dict, provenance_of
 from worm.sdk.values import as_document
 

@@ -8,7 +8,7 @@ Each id has a *mark*, a number derived from its hash, and counts in three cells.
 the sum of seq times mark modulo a prime. If only one id differs in a cell, the quotient of the two is its mark. It is
 then removed from its other cells, where again only one may be left, and so on (an invertible Bloom lookup table).
 
-It is a separate module because it is arithmetic, and knows nothing of feeds.
+It is arithmetic, and knows nothing of feeds.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ and it reaches neither files nor the network. Types come back like this:
 | lists, `STRUCT`, `MAP` | list, dict, list of pairs | list, struct, map |
 | `INTERVAL`, `BIT`, and others that Arrow lacks | str | string |
 
-It is a separate module because only SQL needs DuckDB.
+Only SQL needs DuckDB.
 """
 
 from __future__ import annotations
@@ -31,10 +31,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 from uuid import UUID
 
-from worm.codec.strict_json import INT_MAX, INT_MIN, JsonObject, JsonValue, loads_own
 from worm.errors import Corrupt, Hint, Invalid, shown
-from worm.schema import ModelDef
-from worm.schema.definition import TIME_FIELDS
+from worm.formats import INT_MAX, INT_MIN, TIME_FIELDS, JsonObject, JsonValue, ModelDef, loads_own
 from worm.sdk.html import list_repr, rows_html
 from worm.sdk.rows import Rows
 from worm.values import dataclass

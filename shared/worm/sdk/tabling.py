@@ -1,19 +1,24 @@
-"""The table of a model: its state, rebuilding it, and publishing it as a Delta table.
-
-It is a separate module because it is one group of verbs; `Model` (`model.py`) combines seven such groups.
-"""
+"""The table of a model: its state, rebuilding it, and publishing it as a Delta table."""
 
 from __future__ import annotations
 
-from worm.collections.claims import restore_claims
+from worm.collections import restore_claims
 from worm.errors import Invalid, NotFound, shown
-from worm.lake.actions import RETENTION_DAYS
-from worm.lake.publish import Publication
-from worm.lake.upkeep import LakeStatus, lake_status, vacuum
 from worm.sdk.access import Access, D
 from worm.sdk.values import check_function
-from worm.tables.build import Progress, silent
-from worm.tables.status import IndexStatus, ManifestStatus, index_status, manifest_status
+from worm.tables import (
+    RETENTION_DAYS,
+    IndexStatus,
+    LakeStatus,
+    ManifestStatus,
+    Progress,
+    Publication,
+    index_status,
+    lake_status,
+    manifest_status,
+    silent,
+    vacuum,
+)
 
 __all__ = ["IndexStatus", "LakeStatus", "ManifestStatus", "Publication", "Tabling"]
 

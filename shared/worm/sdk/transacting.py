@@ -20,18 +20,15 @@ from typing import Any, Self, TypeVar, cast, overload
 
 from pydantic import BaseModel
 
-from worm.bridge.commits import KnownDocument, SpaceModel, Write
-from worm.bridge.origins import entity_name
-from worm.collections.documents import AGAIN
-from worm.collections.entries import Document
+from worm.collections import AGAIN, Document
 from worm.errors import Conflict, Hint, Invalid, shown
-from worm.schema.fields import SINGLETON_ID
+from worm.formats import SINGLETON_ID
 from worm.sdk.access import D, Touched
 from worm.sdk.document import DocumentDict, Provenance, decode_version
 from worm.sdk.model import Model
 from worm.sdk.shapes import model_name
-from worm.session import Session
-from worm.spaces.operations import ConfirmedRead
+from worm.spaces import ConfirmedRead, KnownDocument, SpaceModel, Write, entity_name
+from worm.upkeep import Session
 
 ModelName = str | type[BaseModel] | Model[Any]
 M = TypeVar("M", bound=BaseModel)

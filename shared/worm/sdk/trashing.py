@@ -2,8 +2,6 @@
 
 The tombstone decides: restoring and purging are transitions of it by compare-and-swap (see `collections/trash.py`), so
 that of a concurrent restore and purge exactly one happens.
-
-It is a separate module because it is one group of verbs; `Model` (`model.py`) combines seven such groups.
 """
 
 from __future__ import annotations
@@ -11,16 +9,13 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Unpack
 
-from worm.codec.strict_json import JsonObject
-from worm.collections.documents import OP, DocumentVersion, write_metadata
-from worm.collections.entries import Document
-from worm.collections.trash import Tombstone, Trashed
+from worm.collections import OP, Document, DocumentVersion, Tombstone, Trashed, write_metadata
 from worm.errors import Conflict, Hint, Invalid, UniqueViolation, WormError
-from worm.schema.fields import SINGLETON_ID
+from worm.formats import SINGLETON_ID, JsonObject
 from worm.sdk.access import D, Seen, Touched
 from worm.sdk.document import About, DocumentDict, Provenance, decode_version
 from worm.sdk.writing import Writing
-from worm.store.base import Lost, Object
+from worm.store import Lost, Object
 
 
 class Trashing(Writing[D]):
@@ -101,7 +96,7 @@ class Trashing(Writing[D]):
         delete."""
         if self.logged is None or wanted.etag or wanted.commit is None:
             return tombstone.etag == wanted.etag
-        from worm.bridge.origins import entity_name  # only models in a space need it
+        from worm.spaces import entity_name  # only models in a space need it
 
         space, entity = self.logged.space, entity_name(self.name, entity_id)
         deleted = space.read(entity)

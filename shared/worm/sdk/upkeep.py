@@ -1,6 +1,6 @@
 """Maintenance as methods of a session. They do the same as the commands of these names, with the same results.
 
-It is a separate module because it needs no model: every method works on the session itself. Each method imports what it
+Every method works on the session itself and needs no model. Each method imports what it
 needs, because most programs call none of them.
 """
 
@@ -12,16 +12,12 @@ from typing import TYPE_CHECKING
 
 from worm.errors import Invalid, shown
 from worm.sdk.values import check_function
-from worm.session import Session
+from worm.upkeep import Session
 
 if TYPE_CHECKING:
-    from worm.collections.push import PushReport
-    from worm.maintenance.purge import PurgeReport
-    from worm.maintenance.push_plan import ModelProgress, PushPlan
-    from worm.maintenance.repair import RepairReport
-    from worm.maintenance.sweep_pass import SweepReport
-    from worm.maintenance.verdicts import Why
-    from worm.tables.verify import VerifyReport
+    from worm.collections import PushReport
+    from worm.tables import VerifyReport
+    from worm.upkeep import ModelProgress, PurgeReport, PushPlan, RepairReport, SweepReport, Why
 
 Names = str | Sequence[str] | None
 """One model, several, or (None) all."""
@@ -46,7 +42,7 @@ class Upkeep(Session):
             >>> db.push().schema_changed  # it was pushed before
             False
         """
-        from worm.maintenance.adopt import push_session
+        from worm.upkeep import push_session
 
         check_function(planned, "planned")
         check_function(progress, "progress")
@@ -62,7 +58,7 @@ class Upkeep(Session):
             >>> [(model.model, model.change) for model in db.plan_push().models]
             [('Customer', 'same'), ('Note', 'same')]
         """
-        from worm.maintenance.push_plan import plan_push
+        from worm.upkeep import plan_push
 
         check_function(progress, "progress")
         self.folder.flush()
@@ -75,7 +71,7 @@ class Upkeep(Session):
             >>> [report.differences for report in db.verify("Customer")]
             [[]]
         """
-        from worm.maintenance.verifying import verify_model
+        from worm.upkeep import verify_model
 
         return [verify_model(self, name) for name in self._named(models)]
 
@@ -86,7 +82,7 @@ class Upkeep(Session):
             >>> [(report.listed, report.recorded) for report in db.repair("Customer")]
             [(2, 0)]
         """
-        from worm.maintenance.repair import repair_model
+        from worm.upkeep import repair_model
 
         names = self._named(models)
         self.ensure_safe_store()
@@ -101,7 +97,7 @@ class Upkeep(Session):
         """
         if not isinstance(key, str):
             raise Invalid(f"must be the key of an object, not {shown(key)}", path="key")
-        from worm.maintenance.why import explain_key
+        from worm.upkeep import explain_key
 
         return explain_key(self, key)
 
@@ -115,7 +111,7 @@ class Upkeep(Session):
         """
         names = self._named(models)
         self.ensure_safe_store()
-        from worm.maintenance.sweep import Sweep
+        from worm.upkeep import Sweep
 
         return Sweep(self).run(lambda: math.inf, names, resume=False)
 
@@ -131,7 +127,7 @@ class Upkeep(Session):
         names = self._named(models)
         if not dry_run:
             self.ensure_safe_store()
-        from worm.maintenance.purge import Purge
+        from worm.upkeep import Purge
 
         purge = Purge(self)
         reports = purge.run(lambda: math.inf, names, dry_run=dry_run)

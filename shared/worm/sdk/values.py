@@ -1,7 +1,7 @@
 """Documents as callers write them, with Python values in place of JSON values: the same values that filters accept
 (`as_json`).
 
-A document consists of what `worm.codec.strict_json` calls Python values. Only a Decimal depends on the schema: it is
+A document consists of what `worm.formats.strict_json` calls Python values. Only a Decimal depends on the schema: it is
 text in a field that is declared as a string, and a number everywhere else.
 """
 
@@ -11,21 +11,22 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import cast
 
-from worm.codec.strict_json import (
+from worm.errors import Invalid, shown
+from worm.formats import (
     MAX_DEPTH,
     MISSING,
+    FieldDef,
     JsonObject,
     JsonValue,
     Missing,
+    ModelDef,
     as_json,
     check_json,
     child_path,
+    find_field,
     ordered,
     type_name,
 )
-from worm.errors import Invalid, shown
-from worm.schema import FieldDef, ModelDef
-from worm.schema.definition import find_field
 
 _PLAIN: frozenset[type] = frozenset((bool, int, float, str, type(None)))
 

@@ -2,8 +2,6 @@
 
 `save` is conditional on the version that the document came from; a new document must not exist yet. `replace` and
 `upsert` replace whatever is stored now.
-
-It is a separate module because it is one group of verbs; `Model` (`model.py`) combines seven such groups.
 """
 
 from __future__ import annotations
@@ -13,17 +11,12 @@ from dataclasses import dataclass
 from typing import Unpack, cast
 
 from worm.clock import attempts, iso_seconds
-from worm.codec.strict_json import JsonObject, JsonValue, dumps_document
-from worm.collections.claims import Holders
-from worm.collections.documents import DocumentVersion
-from worm.collections.entries import Document
-from worm.collections.reconcile import Sighting
-from worm.collections.trash import Deletion, delete_unchanged
+from worm.collections import Deletion, Document, DocumentVersion, Holders, Sighting, delete_unchanged
 from worm.errors import Conflict, Hint, Invalid, NotFound
-from worm.schema.fields import SINGLETON_ID, new_id
+from worm.formats import SINGLETON_ID, JsonObject, JsonValue, dumps_document, new_id
 from worm.sdk.access import Access, D, Seen, Touched, check_time, missing
 from worm.sdk.document import About, DocumentDict, Provenance, decode_version, is_same
-from worm.store.base import Gone, Lost, Object, ObjectInfo
+from worm.store import Gone, Lost, Object, ObjectInfo
 
 CHANGE_ATTEMPTS = 60
 

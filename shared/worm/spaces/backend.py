@@ -22,8 +22,8 @@ from datetime import datetime
 from typing import Protocol, TypeVar, runtime_checkable
 
 from worm.clock import Clock, Ids, backoff
-from worm.codec.strict_json import JsonObject
 from worm.errors import CommitStateUnknown, Fenced
+from worm.formats import JsonObject
 from worm.spaces.requests import Asked
 from worm.spaces.rows import (
     Batch,

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import IO, Literal, Protocol, TypeAlias, get_args
 
-from worm.codec.strict_json import JsonObject, type_name
 from worm.errors import Corrupt, Invalid, NotFound, Unavailable, shown
+from worm.formats import JsonObject, type_name
 from worm.spaces.backend import Backend, Reads
 from worm.spaces.replay import line_of, load
 from worm.spaces.rows import ACTIVE, MAIN, BlobRow, blob_meta_id, check_hash, time_text
-from worm.store.parallel import chunked
+from worm.store import chunked
 
 CHUNK = 1024 * 1024
 STRAY_SECONDS = 3600.0

@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from worm.codec.diff import same
-from worm.codec.strict_json import JsonObject
 from worm.errors import Conflict, Invalid
+from worm.formats import JsonObject, same
 from worm.spaces.backend import Reads, Turn
 from worm.spaces.reading import entities, seq_of
 from worm.spaces.replay import Line, active_branch, branch_row, line_of

@@ -5,7 +5,7 @@ every branch must match them, and so must heads, snapshots, branches and the nam
 hashed. The backend itself checks the store below. Nothing is changed, and writers may continue: everything is as of the
 newest commit at the start.
 
-It is a separate module because it reads everything, which nothing else in this room may do.
+It reads everything, which nothing else in this room may do.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from worm.codec.strict_json import JsonObject, dumps, loads_own
 from worm.errors import Corrupt, NotFound
+from worm.formats import JsonObject, dumps, loads_own
 from worm.spaces import blobs
 from worm.spaces.backend import Backend
 from worm.spaces.branches import BACK, CREATE, END
@@ -36,7 +36,7 @@ from worm.spaces.rows import (
     branch_name,
     moment_of,
 )
-from worm.store.parallel import chunked
+from worm.store import chunked
 
 _PAGE_FIRST, _PAGE_MAX, _PAGE_BYTES = 16, 500, 8 * 1024 * 1024
 _AT_ONCE = 500_000

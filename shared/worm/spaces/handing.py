@@ -1,8 +1,4 @@
-"""Plain transactions on a backend that many processes share: handed to the current writer, or decided in a turn.
-
-It is a separate module because it combines the decision (`transacting.py`) with the handover (`requests.py`), which do
-not know each other.
-"""
+"""Plain transactions on a backend that many processes share: handed to the current writer, or decided in a turn."""
 
 from __future__ import annotations
 
@@ -10,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import cast
 
-from worm.codec.strict_json import JsonObject, JsonValue, loads_own
 from worm.errors import CommitStateUnknown, Invalid, WormError
+from worm.formats import JsonObject, JsonValue, loads_own
 from worm.spaces.backend import Backend, Handing, Turn
 from worm.spaces.operations import ConfirmedRead, PendingRead, Read, SpaceConfig
 from worm.spaces.requests import REQUEST_BYTES_MAX, DeskOpen

@@ -12,8 +12,8 @@ import re
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from worm.codec.strict_json import MAX_DEPTH, JsonObject, JsonValue, child_path, type_name
 from worm.errors import Invalid, shown
+from worm.formats import MAX_DEPTH, JsonObject, JsonValue, child_path, type_name
 
 Tokens: TypeAlias = list[str]
 

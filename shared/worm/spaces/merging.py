@@ -8,8 +8,6 @@ branch.
 A merge that is too large for one commit has several, its *chunks*, under one merge id. Each chunk is atomic, and only
 the last one says that everything is merged up to commit `at`. If the last one never comes, the next merge continues
 where the chunks end: their records say how far the branch was read for each document.
-
-It is a separate module because creating, ending and comparing branches (branches.py) does not involve merge records.
 """
 
 from __future__ import annotations
@@ -18,9 +16,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, TypeAlias, cast, get_args
 
-from worm.codec.diff import same
-from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads_own
 from worm.errors import Invalid, shown
+from worm.formats import JsonObject, JsonValue, dumps, loads_own, same
 from worm.spaces.backend import Backend, Reads, Turn
 from worm.spaces.branches import changed_between
 from worm.spaces.operations import (
@@ -56,7 +53,7 @@ from worm.spaces.transacting import (
     same_record,
     used_twice,
 )
-from worm.store.parallel import chunked
+from worm.store import chunked
 
 Decide: TypeAlias = Callable[[BothChanged], JsonObject | None]
 """Returns the document to keep; None deletes it. If others change the same document in the meantime, it is called

@@ -10,9 +10,8 @@ from urllib.parse import unquote, urlsplit
 from worm.clock import Clock, Ids, SystemClock
 from worm.errors import Denied, Invalid, NotFound, shown
 from worm.forks import new_lock
-from worm.schema.fields import segment_problem
-from worm.store.base import Store
-from worm.store.open import open_store, split_url
+from worm.formats import segment_problem
+from worm.store import Store, open_store, split_url
 
 if TYPE_CHECKING:  # every worker imports this module, but few of them ever open a space
     from worm.spaces.backend import Backend
@@ -93,7 +92,7 @@ def list_spaces(url: str, *, endpoint_url: str | None = None, clock: Clock | Non
         if path.name != f"x{SUFFIX}":
             return [path.stem] if path.is_file() else []
         return sorted(one.stem for one in path.parent.glob(f"*{SUFFIX}") if not segment_problem(one.stem))
-    from worm.pages.apply import databases
+    from worm.pages import databases
 
     clock = clock or SystemClock()
     store = open_store(url, endpoint_url=endpoint_url, clock=clock, ids=Ids.system(clock))

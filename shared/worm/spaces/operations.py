@@ -13,8 +13,8 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
-from worm.codec.strict_json import MAX_DEPTH, JsonObject, JsonValue, check_json, dumps, type_name
 from worm.errors import Invalid, shown
+from worm.formats import MAX_DEPTH, JsonObject, JsonValue, check_json, dumps, type_name
 from worm.spaces.json_patch import check_patches
 from worm.spaces.rows import DELETE, PATCH, SET, check_branch, check_id, check_list, check_seq
 

@@ -9,8 +9,6 @@ at its next commit, of which nothing is written. If another process is the write
 (`requests.py`): a *polite* turn is not taken away from it. A refusal commits nothing, so before it counts, the log is
 checked: another process may have written what is missing. Reads outside of a turn check the log first, too, so they see
 every commit that was acknowledged before.
-
-It is a separate module because the URL selects the backend, and only that backend is imported.
 """
 
 from __future__ import annotations
@@ -25,27 +23,27 @@ from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from worm.clock import Clock, Ids, moment_of
-from worm.codec.strict_json import JsonObject
 from worm.errors import CommitStateUnknown, Conflict, Corrupt, Fenced, Invalid, NotFound, Unavailable, WormError
 from worm.forks import in_child, new_lock
-from worm.log.keys import DbKeys
-from worm.log.root import Lease
-from worm.log.segment import Segment
-from worm.pages.db import PageDb, create_database
-from worm.pages.manifest import PageConfig
-from worm.pages.reader import PageReader
-from worm.pages.records import check_data
-from worm.pages.space_record import blob_page, space_pages
-from worm.pages.stat import branch_stat
-from worm.pages.upkeep import maintain
-from worm.pages.verify import verify_pages
+from worm.formats import JsonObject
+from worm.log import DbKeys, Lease, Segment
+from worm.pages import (
+    PageConfig,
+    PageDb,
+    PageReader,
+    blob_page,
+    branch_stat,
+    check_data,
+    create_database,
+    maintain,
+    space_pages,
+    verify_pages,
+)
 from worm.spaces.backend import until_decided
 from worm.spaces.page_rows import PageReads, Pages, Source, blob_body
 from worm.spaces.requests import Asked, Asking, Desk, DeskOpen
 from worm.spaces.rows import Batch, BlobRow, BranchRow, CommitRow, Newest, SnapshotRow
-from worm.store.base import Store
-from worm.store.parallel import chunked
-from worm.store.probe import ensure_safe_once
+from worm.store import Store, chunked, ensure_safe_once
 
 MIB = 1024 * 1024
 CONFIG = PageConfig.model_validate({"page_max_bytes": 32 * MIB, "log": {"log_segment_max_bytes": 64 * MIB}})

@@ -3,7 +3,7 @@
 `pages/space_record.py` says which pages there are, and how they follow from the one log record of a commit. Reads for
 many entities are combined: `_run` runs their searches side by side.
 
-It is a separate module because it only reads and searches pages; the backend decides about turns.
+It only reads and searches pages; the backend decides about turns.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Collection, Container, Generator, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, Protocol, TypeVar, cast
 
-from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads_own
 from worm.errors import Corrupt, shown
+from worm.formats import JsonObject, JsonValue, dumps, loads_own
+from worm.pages import DATA, OPS, RUN, SNAPPED, EntityHead, Item, ItemRun
 from worm.pages import space_record as pages
-from worm.pages.space_record import DATA, OPS, RUN, SNAPPED, EntityHead, Item, ItemRun
 from worm.spaces.results import nothing_resolved
 from worm.spaces.rows import (
     ACTIVE,
@@ -33,7 +33,7 @@ from worm.spaces.rows import (
     moment_of,
     time_text,
 )
-from worm.store.parallel import chunked
+from worm.store import chunked
 
 Pages = dict[str, bytes | None]
 WHOLE = frozenset(OPS.index(op) | snapped for op in (SET, DELETE) for snapped in (0, SNAPPED))

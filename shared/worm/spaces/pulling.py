@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from worm.codec.strict_json import loads_own
 from worm.errors import Conflict, Corrupt, Invalid, NotFound, shown
+from worm.formats import loads_own
 from worm.spaces import blobs as payloads
 from worm.spaces import replay
 from worm.spaces.backend import Backend

@@ -12,9 +12,8 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import cast
 
-from worm.codec.strict_json import dumps
 from worm.forks import in_child, new_lock
-from worm.position import Position, past_the_end, position_of
+from worm.formats import Position, dumps, past_the_end, position_of
 from worm.spaces.backend import Backend, Looking, Moment, Reads
 from worm.spaces.replay import UNKNOWN, EntityState, Known, content, line_of, load, nothing_known, visible_heads
 from worm.spaces.results import Entity, Presence, parsed_document

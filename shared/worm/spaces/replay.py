@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import orjson
 
-from worm.codec.strict_json import JsonObject, dumps
 from worm.errors import Corrupt, NotFound, shown
+from worm.formats import JsonObject, dumps
 from worm.spaces.backend import Backend, Moment, Reads
 from worm.spaces.json_patch import Misfit, apply_patches
 from worm.spaces.results import parsed_document
@@ -35,7 +35,7 @@ from worm.spaces.rows import (
     SnapshotRow,
     branch_title,
 )
-from worm.store.parallel import chunked
+from worm.store import chunked
 
 _LEVELS_MAX = 10_000
 

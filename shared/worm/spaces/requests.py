@@ -15,7 +15,7 @@ Correctness depends neither on clocks nor on these objects:
   commits are found by their names. Until then, the outcome is unknown, and no caller learns that nothing was written.
 Everything else (who is alive, how long to wait) only affects the cost.
 
-It is a separate module because it knows nothing about rows: `page_backend.py` says who the writer is, and what to
+It knows nothing about rows: `page_backend.py` says who the writer is, and what to
 decide.
 """
 
@@ -28,11 +28,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from worm.clock import Clock, Ids
-from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads_own
 from worm.errors import CommitStateUnknown, Corrupt, Denied, Fenced, Unavailable, WormError
 from worm.forks import in_child, new_lock
-from worm.log.keys import DbKeys
-from worm.store.base import NotModified, Read, Store
+from worm.formats import JsonObject, JsonValue, dumps, loads_own
+from worm.log import DbKeys
+from worm.store import NotModified, Read, Store
 
 FORMAT = 1
 EVERY_SECONDS, WORK_SHARE = 0.1, 2

@@ -9,8 +9,8 @@ from enum import StrEnum
 
 import orjson
 
-from worm.codec.strict_json import JsonObject, loads_own
 from worm.errors import Conflict, Corrupt, Hint, shown
+from worm.formats import JsonObject, loads_own
 from worm.spaces.operations import ConfirmedRead
 from worm.spaces.rows import ACTIVE, BranchRow, CommitRow, branch_name, branch_title, moment_of
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from worm.codec.strict_json import type_name
 from worm.errors import Corrupt, Invalid, shown
+from worm.formats import type_name
 
 ACTIVE = "active"
 DELETED = "deleted"

@@ -9,11 +9,9 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from worm.clock import Clock, Ids, SystemClock, attempts
-from worm.codec.diff import same
-from worm.codec.strict_json import JsonObject, JsonValue, type_name
 from worm.errors import Invalid
 from worm.forks import in_child, new_lock
-from worm.position import Position
+from worm.formats import JsonObject, JsonValue, Position, same, type_name
 from worm.spaces import blobs, branches, checking, merging, replay
 from worm.spaces.backend import Backend, until_decided
 from worm.spaces.blobs import Blob, History, Source

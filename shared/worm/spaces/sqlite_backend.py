@@ -16,9 +16,9 @@ from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from worm.clock import Clock, SystemClock
-from worm.codec.strict_json import JsonValue, dumps
 from worm.errors import CommitStateUnknown, Denied, Invalid, NotFound, Unavailable
 from worm.forks import around, in_child, new_lock, new_rlock
+from worm.formats import JsonValue, dumps
 from worm.spaces import sqlite_schema as sql
 from worm.spaces.rows import (
     ACTIVE,

@@ -3,8 +3,6 @@
 `commit` is a word of SQL and must be quoted. Statements take named parameters, named like those of the rows
 (`rows.py`). CROSS JOIN keeps SQLite from scanning a whole branch for a few ids: the ids come first, and each is looked
 up.
-
-It is a separate module because the tables are the format of a database file.
 """
 
 from __future__ import annotations

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from worm.clock import Clock
-from worm.codec.diff import same
-from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads_own
 from worm.errors import Invalid, NotFound, shown
+from worm.formats import JsonObject, JsonValue, dumps, loads_own, same
 from worm.spaces.backend import Backend, Reads, Turn
 from worm.spaces.json_patch import Misfit, apply_patches
 from worm.spaces.operations import (

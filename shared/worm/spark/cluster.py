@@ -19,13 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from worm import errors
-from worm.collections.collection import Collection
-from worm.collections.layout import SCHEMA_KEY
+from worm.collections import SCHEMA_KEY, Collection
 from worm.errors import Invalid, NotFound, WormError
-from worm.schema import Schema, load_pushed, load_schema
-from worm.session import Session
-from worm.store.base import Store
-from worm.store.open import open_store
+from worm.formats import Schema, load_pushed, load_schema
+from worm.store import Store, open_store
+from worm.upkeep import Session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

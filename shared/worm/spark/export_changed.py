@@ -14,18 +14,16 @@ from typing import TYPE_CHECKING, cast
 
 from pyspark.sql.types import BooleanType, StructField, StructType
 
-from worm.collections.collection import Collection
-from worm.collections.entries import Document
-from worm.collections.id_ranges import IdRange
-from worm.query.execute import as_row
+from worm.collections import Collection, Document, IdRange
+from worm.query import as_row
 from worm.spark.export_request import ExportKind
 from worm.spark.frames import rows_of
 from worm.spark.source.cells import Batches
 from worm.spark.source.entities import CHUNK, Found, Span, changes_of, documents_of
 from worm.spark.source.rows import Reading, Rows
 from worm.spark.source.schema import AFTER, BEFORE, DOCUMENT
-from worm.store.parallel import chunked
-from worm.tables.changed import Changed, HeadsDifference, HeadsState
+from worm.store import chunked
+from worm.tables import Changed, HeadsDifference, HeadsState
 
 if TYPE_CHECKING:
     import pyarrow as pa

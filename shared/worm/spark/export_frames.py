@@ -14,9 +14,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import ArrayType, BooleanType, DataType, StringType, StructField, StructType
 
 from worm.clock import SystemClock
-from worm.codec.strict_json import dumps
 from worm.errors import Invalid
-from worm.schema import ModelDef
+from worm.formats import ModelDef, dumps
 from worm.spark.cluster import JobSpec, parallelism
 from worm.spark.export_changed import GONE, KINDS, Between
 from worm.spark.export_request import ExportKind, ExportRequest
@@ -26,8 +25,7 @@ from worm.spark.source.changes import complete_state
 from worm.spark.source.options import ReadOptions
 from worm.spark.source.rows import Reading
 from worm.spark.source.schema import AFTER, BEFORE, DOCUMENT, documents_schema, schema_of
-from worm.tables.changed import EMBEDDED_MAX, NOTHING, HeadsDifference, HeadsState
-from worm.tables.tree import HeadsTree, ManifestTree
+from worm.tables import EMBEDDED_MAX, NOTHING, HeadsDifference, HeadsState, HeadsTree, ManifestTree
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

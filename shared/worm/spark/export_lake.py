@@ -27,8 +27,7 @@ from worm.spark.export_request import BROKEN
 from worm.spark.export_state import ExportState
 from worm.spark.export_tables import LakeTable, Last, Raced, already_there, lake_table
 from worm.spark.export_writing import counted, laid_out
-from worm.tables.changed import EMBEDDED_MAX, HeadsState, state_now
-from worm.tables.tree import HeadsTree
+from worm.tables import EMBEDDED_MAX, HeadsState, HeadsTree, state_now
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,17 +15,8 @@ from typing import Literal, get_args
 from urllib.parse import unquote
 
 from worm.errors import Invalid
-from worm.query.filter_text import (
-    JsonFilter,
-    both,
-    filter_fields,
-    parse_filter,
-    parse_names,
-    parse_select,
-    parse_where,
-)
-from worm.schema import ModelDef
-from worm.schema.definition import undeclared_fields
+from worm.formats import ModelDef, undeclared_fields
+from worm.query import JsonFilter, both, filter_fields, parse_filter, parse_names, parse_select, parse_where
 from worm.spark.cluster import JobSpec
 
 ExportKind = Literal["documents", "history", "changes"]

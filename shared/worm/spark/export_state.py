@@ -10,10 +10,9 @@ import hashlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
-from worm.codec.shapes import OBJECT, TEXT, check_shape, list_of, one_of, record
-from worm.codec.strict_json import JsonObject, dumps, loads
 from worm.errors import Corrupt, Invalid
-from worm.tables.changed import HeadsState
+from worm.formats import OBJECT, TEXT, JsonObject, check_shape, dumps, list_of, loads, one_of, record
+from worm.tables import HeadsState
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

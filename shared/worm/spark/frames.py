@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from worm.store.parallel import chunked
+from worm.store import chunked
 
 BATCH_ROWS = 10_000
 SEED = 42

@@ -29,20 +29,13 @@ from heapq import merge
 from operator import attrgetter
 from typing import Generic, Literal
 
-from worm.codec.strict_json import JsonValue, dumps
-from worm.collections.collection import Collection
-from worm.collections.entries import Heads
-from worm.collections.id_ranges import IdRange
+from worm.collections import Collection, Heads, IdRange
 from worm.errors import Corrupt
+from worm.formats import JsonValue, dumps
 from worm.spark.listings import Crowded, Listing, Shown, listed_now
 from worm.spark.staging import StagedFile, StagedRow, Staging, overlapping
-from worm.store.parallel import chunked, in_parallel
-from worm.tables.build import CHUNK, newest_changes, read_rows
-from worm.tables.layout import T
-from worm.tables.manifest import Manifest
-from worm.tables.root import Root
-from worm.tables.table import Table
-from worm.tables.tree import Tree
+from worm.store import chunked, in_parallel
+from worm.tables import CHUNK, Manifest, Root, T, Table, Tree, newest_changes, read_rows
 
 Verdict = Literal["same", "fold", "rewrite"]
 

@@ -18,8 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from worm.collections.entries import Heads
-from worm.collections.id_ranges import IdRange
+from worm.collections import Heads, IdRange
 from worm.errors import Corrupt, Unavailable
 from worm.spark.cluster import JobSpec
 from worm.spark.incremental import Compared, Comparing, Slices, Unsound, staged_whole
@@ -28,11 +27,20 @@ from worm.spark.listings import Crowded, Listing, Shown, joined
 from worm.spark.plan import DELTA_BYTES, may_fold
 from worm.spark.rebuild_tasks import run
 from worm.spark.staging import Kind, Overtaken, StagedFile, Staging, staged_within
-from worm.tables.layout import PARTITION_BYTES, Edit, T
-from worm.tables.manifest import Manifest
-from worm.tables.root import LEVEL_MAX, Piece, Root, cut
-from worm.tables.table import TIDY_BYTES_MAX, Table
-from worm.tables.tree import DELTAS_MAX, Tree
+from worm.tables import (
+    DELTAS_MAX,
+    LEVEL_MAX,
+    PARTITION_BYTES,
+    TIDY_BYTES_MAX,
+    Edit,
+    Manifest,
+    Piece,
+    Root,
+    T,
+    Table,
+    Tree,
+    cut,
+)
 
 if TYPE_CHECKING:
     from pyspark import RDD

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from worm.collections.id_ranges import IdRange
-from worm.collections.inventory import COLUMNS, Inventory, InventoryFile, place_of, version_of
+from worm.collections import COLUMNS, IdRange, Inventory, InventoryFile, place_of, version_of
 from worm.errors import Invalid
 from worm.spark.cluster import JobSpec
 from worm.spark.listings import Shown, entity_of
-from worm.store.base import Version
+from worm.store import Version
 
 if TYPE_CHECKING:
     from pyspark import RDD

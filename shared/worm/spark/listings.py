@@ -17,12 +17,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from worm.clock import iso_seconds
-from worm.collections.collection import Collection
-from worm.collections.id_ranges import IdRange
-from worm.collections.layout import KeyInfo, KeyKind
-from worm.collections.oplog import Seqs, seqs_add
+from worm.collections import Collection, IdRange, KeyInfo, KeyKind, Seqs, seqs_add
 from worm.spark import plan
-from worm.store.base import Listed, Version
+from worm.store import Listed, Version
 
 HISTORY = (KeyKind.OPLOG, KeyKind.ARCHIVE)
 NEWEST = 2

@@ -20,18 +20,24 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from worm.clock import iso_seconds
-from worm.codec.frames import frame
-from worm.codec.strict_json import JsonObject, dumps, loads_own
-from worm.collections.collection import Collection
-from worm.collections.entries import OplogEntry
-from worm.collections.id_ranges import IdRange
-from worm.collections.layout import ArchiveName, KeyKind, digest_of
-from worm.collections.oplog import MIN_AGE, Archive
-from worm.collections.trash import delete_unchanged
-from worm.collections.walks import IdSource, IdWalk, Objects, oplogs_of
+from worm.collections import (
+    MIN_AGE,
+    Archive,
+    ArchiveName,
+    Collection,
+    IdRange,
+    IdSource,
+    IdWalk,
+    KeyKind,
+    Objects,
+    OplogEntry,
+    delete_unchanged,
+    digest_of,
+    oplogs_of,
+)
 from worm.errors import Corrupt, Invalid, WormError
-from worm.store.base import Listed, Object, Read
-from worm.store.parallel import chunked
+from worm.formats import JsonObject, dumps, frame, loads_own
+from worm.store import Listed, Object, Read, chunked
 
 ENTRIES_MAX = 1000
 BYTES_MAX = 4 * 1024 * 1024

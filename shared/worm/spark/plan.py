@@ -16,11 +16,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from worm.collections.collection import Collection
-from worm.collections.id_ranges import IDS_PER_RANGE_MAX, known_ids
-from worm.collections.portions import PORTION_IDS
-from worm.collections.walks import PART_IDS, TASK_IDS_MAX
-from worm.deployment.costs import (
+from worm.collections import IDS_PER_RANGE_MAX, PART_IDS, PORTION_IDS, TASK_IDS_MAX, Collection, known_ids
+from worm.errors import Invalid
+from worm.formats import ModelDef, load_schema
+from worm.spark.staging import BYTES_MAX, ROWS_MAX
+from worm.store import chunked
+from worm.tables import (
+    BASE_SHARE,
+    INLINE_PARTITIONS,
+    PART_POSTINGS_MAX,
+    PARTITION_BYTES,
+    HeadsLayout,
+    ManifestLayout,
+    Table,
+    parts_wanted,
+)
+from worm.upkeep import (
     DOCUMENTS_A_SECOND,
     DRIVER_GB,
     DRIVER_VCPU,
@@ -30,14 +41,6 @@ from worm.deployment.costs import (
     Prices,
     Requests,
 )
-from worm.errors import Invalid
-from worm.schema import ModelDef, load_schema
-from worm.spark.staging import BYTES_MAX, ROWS_MAX
-from worm.store.parallel import chunked
-from worm.tables.index import PART_POSTINGS_MAX, parts_wanted
-from worm.tables.layout import INLINE_PARTITIONS, PARTITION_BYTES, HeadsLayout, ManifestLayout
-from worm.tables.table import Table
-from worm.tables.tree import BASE_SHARE
 
 T = TypeVar("T")
 ROWS_PER_TASK = 5_000

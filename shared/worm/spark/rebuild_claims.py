@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.functions import broadcast, col, shiftright
 
-from worm.codec.strict_json import JsonValue, dumps, loads
-from worm.collections.claims import (
+from worm.collections import (
     Claims,
     Digests,
     Finding,
@@ -27,6 +26,7 @@ from worm.collections.claims import (
     restore_wanted,
     unique_indexes,
 )
+from worm.formats import JsonValue, dumps, loads
 from worm.spark.cluster import JobSpec
 from worm.spark.frames import Values, batches_of, rows_of, slots
 from worm.spark.plan import claim_slices

@@ -24,24 +24,27 @@ from pyspark.sql.functions import broadcast, col, count, lit, pmod, when, xxhash
 from pyspark.sql.functions import max as largest
 from pyspark.sql.functions import sum as total
 
-from worm.schema import IndexDef
+from worm.formats import IndexDef
 from worm.spark.cluster import JobSpec, parallelism
 from worm.spark.frames import Values, batches_of, rows_of, slots
 from worm.spark.plan import SHUFFLE_PARTITIONS, index_tasks, key_buckets, sample_step, tasks_for
 from worm.spark.rebuild_tasks import staged_frame
 from worm.spark.staging import StagedFile, Staging
-from worm.tables.index import (
+from worm.tables import (
     COMMON_IDS,
     PART_POSTINGS_MAX,
     Index,
     IndexEntries,
+    IndexPieces,
+    Piece,
+    Table,
+    cuts,
     entry_keys,
+    heavy_keys,
     new_part,
     part_step,
     parts_wanted,
 )
-from worm.tables.root import IndexPieces, Piece, cuts, heavy_keys
-from worm.tables.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,8 +19,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from worm.collections.entries import Heads
-from worm.collections.id_ranges import IdRange
+from worm.collections import Heads, IdRange
 from worm.errors import Invalid, Unavailable
 from worm.spark.cluster import JobSpec, job_specs, parallelism, spark_session
 from worm.spark.incremental_job import Incremental
@@ -59,12 +58,7 @@ from worm.spark.staging import (
     stored_files,
     wish,
 )
-from worm.tables.index import PART
-from worm.tables.layout import T
-from worm.tables.manifest import Manifest
-from worm.tables.root import Piece, Root
-from worm.tables.table import Table
-from worm.tables.tree import HeadsTree, ManifestTree, Tree
+from worm.tables import PART, HeadsTree, Manifest, ManifestTree, Piece, Root, T, Table, Tree
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

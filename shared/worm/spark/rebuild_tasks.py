@@ -10,7 +10,7 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from worm.collections.id_ranges import IdRange
+from worm.collections import IdRange
 from worm.spark.cluster import JobSpec, parallelism
 from worm.spark.plan import tasks_for
 from worm.spark.staging import (
@@ -27,9 +27,8 @@ from worm.spark.staging import (
     catch_up,
     survey,
 )
-from worm.store.pace import far_apart
-from worm.tables.root import Piece
-from worm.tables.table import Table
+from worm.store import far_apart
+from worm.tables import Piece, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,17 +19,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from worm.collections import portions
-from worm.collections.id_ranges import (
+from worm.collections import (
     IDS_PER_RANGE_MAX,
     IdRange,
     KnownIds,
+    ListedPortions,
+    counted,
+    is_behind,
     known_ids,
+    portions,
     probed_ranges,
     ranges_between,
     thinned,
 )
-from worm.collections.portions import ListedPortions, counted, is_behind
 from worm.spark.cluster import JobSpec, parallelism
 from worm.spark.plan import grouped, tasks_for
 from worm.spark.rebuild_tasks import for_spec, run_rounds

@@ -27,34 +27,57 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import Generic, Literal, cast
 
-from worm.codec.shapes import OBJECT, TEXT, check_shape, nullable, record, tuple_of
-from worm.codec.strict_json import JsonValue, dumps, loads_own
-from worm.collections.collection import Collection
-from worm.collections.entries import HEAD, SEQ_MAX, Change, Head, Heads, Row, decode_head, encode_head, row_weight
-from worm.collections.id_ranges import IdRange
-from worm.collections.walks import IdWalk, documents_of, histories_of
+from worm.collections import (
+    HEAD,
+    SEQ_MAX,
+    Change,
+    Collection,
+    Head,
+    Heads,
+    IdRange,
+    IdWalk,
+    Row,
+    decode_head,
+    documents_of,
+    encode_head,
+    histories_of,
+    row_weight,
+)
 from worm.errors import Corrupt
-from worm.store.parallel import chunked, in_parallel
-from worm.tables.build import CHUNK, empty_manifest, is_recorded, newest_changes, read_rows
-from worm.tables.index import Index, NewIndex
-from worm.tables.layout import PARTITION_BYTES, Edit, Layout, NewFiles, T, of_pieces
-from worm.tables.manifest import Manifest, ReadRow
-from worm.tables.pieces import Pieces, new_file
-from worm.tables.root import (
+from worm.formats import OBJECT, TEXT, JsonValue, check_shape, dumps, loads_own, nullable, record, tuple_of
+from worm.store import chunked, in_parallel
+from worm.tables import (
+    CHUNK,
+    PARTITION_BYTES,
     Balanced,
+    Edit,
+    Index,
     IndexPieces,
+    Layout,
+    Manifest,
+    NewFiles,
+    NewIndex,
     Piece,
+    Pieces,
+    ReadRow,
     Root,
+    T,
+    Table,
+    Tree,
     are_balanced,
     counts_between,
     cuts,
+    empty_manifest,
     fitting_starts,
     heavy_keys,
+    is_recorded,
     may_carry,
+    new_file,
+    newest_changes,
+    of_pieces,
+    read_rows,
     weights_between,
 )
-from worm.tables.table import Table
-from worm.tables.tree import Tree
 
 ROWS_MAX = 20_000
 BYTES_MAX = 8 << 20

@@ -1,6 +1,6 @@
 """The sweep as a Spark job, for collections that are too large for the function `sweep`.
 
-Each task takes a range of ids and does what a pass of the function does (`maintenance/sweep_pass.py`), in the same
+Each task takes a range of ids and does what a pass of the function does (`upkeep/sweep_pass.py`), in the same
 bounded memory: it compares a listing with the heads, or with the manifest of a model without an oplog, and records what
 no event reported. It folds nothing. Its changes go into change sets, as those of capture do, and the driver folds them
 one after the other, so that tasks do not compete for a root. Where a stack is deployed, the function `tables` gets them
@@ -29,24 +29,42 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from worm.clock import forever, iso_seconds
-from worm.collections.collection import Collection, EntityOutcome
-from worm.collections.entries import Change, Head, change_sets, decode_changes, encode_changes
-from worm.collections.id_ranges import IdRange, plan_ranges
-from worm.collections.inventory import CONFIGURE, MANIFEST_NAME, Inventory, InventoryFile, open_inventory
-from worm.collections.layout import KeyKind
-from worm.collections.reconcile import Survey
+from worm.collections import (
+    CONFIGURE,
+    MANIFEST_NAME,
+    Change,
+    Collection,
+    EntityOutcome,
+    Head,
+    IdRange,
+    Inventory,
+    InventoryFile,
+    KeyKind,
+    Survey,
+    change_sets,
+    decode_changes,
+    encode_changes,
+    open_inventory,
+    plan_ranges,
+)
 from worm.errors import Invalid, NotFound, Unavailable
-from worm.maintenance.sweep_cursor import SweepCursor, read_cursor, save_cursor
-from worm.maintenance.sweep_listing import RangeListing, Seen
-from worm.maintenance.sweep_pass import DocumentPass, HistoryPass, How, SweepReport
-from worm.session import Session
 from worm.spark import plan
 from worm.spark.cluster import JobSpec, parallelism
 from worm.spark.rebuild_tasks import run
-from worm.store.base import Version, Won
-from worm.store.open import open_store
-from worm.store.parallel import in_parallel
-from worm.tables.table import Table
+from worm.store import Version, Won, in_parallel, open_store
+from worm.tables import Table
+from worm.upkeep import (
+    DocumentPass,
+    HistoryPass,
+    How,
+    RangeListing,
+    Seen,
+    Session,
+    SweepCursor,
+    SweepReport,
+    read_cursor,
+    save_cursor,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

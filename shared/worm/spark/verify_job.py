@@ -16,8 +16,8 @@ from pyspark.sql.functions import col, lit
 from pyspark.sql.functions import max as newest
 from pyspark.sql.functions import sum as total
 
-from worm.codec.strict_json import JsonValue
-from worm.collections.claims import unique_indexes
+from worm.collections import unique_indexes
+from worm.formats import JsonValue
 from worm.spark.cluster import JobSpec, parallelism, store_at
 from worm.spark.frames import BATCH_ROWS, batches_of, rows_of, slots
 from worm.spark.plan import DAMAGED_SHOWN_MAX, tasks_for
@@ -44,11 +44,7 @@ from worm.spark.verify_tasks import (
     share_row,
     slice_deltas,
 )
-from worm.tables.index import COMMON_IDS, Index
-from worm.tables.manifest import Manifest
-from worm.tables.root import Root
-from worm.tables.table import Table
-from worm.tables.verify import VerifyReport, absence, beside_parts, verify_index
+from worm.tables import COMMON_IDS, Index, Manifest, Root, Table, VerifyReport, absence, beside_parts, verify_index
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,18 +13,23 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, TypeVar, cast
 
-from worm.codec.strict_json import JsonValue, dumps
-from worm.collections.collection import Collection
-from worm.collections.entries import Heads, Row
-from worm.collections.id_ranges import IdRange
+from worm.collections import Collection, Heads, IdRange, Row
 from worm.errors import Corrupt
+from worm.formats import JsonValue, dumps
 from worm.spark.staging import overlapping
-from worm.tables.build import read_rows
-from worm.tables.layout import T
-from worm.tables.manifest import Manifest
-from worm.tables.table import Table
-from worm.tables.tree import Tree
-from worm.tables.verify import DETAILS_MAX, VerifyReport, audit_append, differing, verify_entities, wrong_heads
+from worm.tables import (
+    DETAILS_MAX,
+    Manifest,
+    T,
+    Table,
+    Tree,
+    VerifyReport,
+    audit_append,
+    differing,
+    read_rows,
+    verify_entities,
+    wrong_heads,
+)
 
 V = TypeVar("V")
 

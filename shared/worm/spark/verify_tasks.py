@@ -10,10 +10,7 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from worm.collections.collection import Collection
-from worm.collections.entries import Heads
-from worm.collections.id_ranges import IdRange
-from worm.collections.reconcile import failure_of
+from worm.collections import Collection, Heads, IdRange, failure_of
 from worm.errors import Corrupt
 from worm.spark.cluster import JobSpec
 from worm.spark.frames import Values, batches_of, rows_of
@@ -21,12 +18,7 @@ from worm.spark.rebuild_claims import wanted_rows
 from worm.spark.rebuild_index import POSTINGS, Common, gathered_part
 from worm.spark.shares import Share
 from worm.spark.verify_range import RangeReport, StoredTables, verify_range
-from worm.tables.index import entry_keys
-from worm.tables.manifest import Manifest
-from worm.tables.root import cut
-from worm.tables.table import Table
-from worm.tables.tree import Tree
-from worm.tables.verify import explain_index
+from worm.tables import Manifest, Table, Tree, cut, entry_keys, explain_index
 
 CHECKED = pa.schema(
     [

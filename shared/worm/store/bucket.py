@@ -17,8 +17,8 @@ from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from worm.clock import Clock, Ids, attempts
-from worm.codec.strict_json import JsonObject, JsonValue
 from worm.errors import Conflict, Denied, Invalid, NotFound, Unavailable, WormError
+from worm.formats import JsonObject, JsonValue
 from worm.store.s3 import endpoint_of, region_of
 from worm.store.s3_boto import BotoSide, calling
 from worm.store.s3_errors import Failed, Failure

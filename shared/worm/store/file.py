@@ -10,8 +10,6 @@ Invariants
 - A change is on the disk, in the log, before its document is moved into place. Nothing else is synced before the write
   is acknowledged (decision 0027). If the move fails, the log aborts the change.
 - A failed fsync raises `CommitStateUnknown`. The store then refuses to write until it is opened again.
-
-It is a separate module because the URL selects the store, and only that store is imported.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Etags are quoted MD5s, times are whole seconds of the given clock, and with `versioned=True` every write is a version
 and a delete is a marker, as in a versioned bucket. One lock makes every call atomic.
-
-It is a separate module because the URL selects the store; tests also use it directly.
 """
 
 from __future__ import annotations

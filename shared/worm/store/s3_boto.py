@@ -5,7 +5,7 @@ requests of a forked child, where obstore cannot be used.
 strips a trailing slash and accepts only directories as prefixes.) The first call imports boto3, not the import of this
 module: it costs 330 ms of a cold start, and a worker's hot path does not need it. It never retries by itself.
 
-It is a separate module because boto3 is another client, loaded only when needed.
+boto3 is another client, loaded only when needed.
 """
 
 from __future__ import annotations

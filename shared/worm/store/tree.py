@@ -11,9 +11,6 @@ Invariants
 - A new file gets the mode that the umask allows. A replaced file keeps its mode, and its owner if the system permits.
 - No path leads out of the directory through a symbolic link. A folder whose path has no link is remembered by its
   inode: while its path leads to the same folder, the path is not checked again.
-
-It is a separate module because reading files, and restoring them after a power cut, does not involve the store's
-conditions.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 its own fsync (decision 0027).
 
 Vocabulary
-- *segment*: `.worm.store/wal/<number>.log`, framed lines (`codec/frames.py`). The first line is its header. All
+- *segment*: `.worm.store/wal/<number>.log`, framed lines (`formats/frames.py`). The first line is its header. All
   processes append to the segment with the highest number that `state` names.
 - *change*: a put or a delete of one key, one line each. Changes that are appended together are synced together. An
   *abort* cancels a change that was appended, but could not be applied. A *mark* says up to which byte the segment is
@@ -24,7 +24,7 @@ Invariants
 - A failed fsync is never retried as if it could still succeed: the instance stops writing, and the next one rewrites
   the files from the segments.
 
-It is a separate module because the log knows nothing about documents, folders and conditions.
+The log knows nothing about documents, folders and conditions.
 """
 
 from __future__ import annotations
@@ -43,10 +43,9 @@ from typing import NamedTuple, Protocol
 
 import orjson
 
-from worm.codec.frames import encode_parsed, frame
-from worm.codec.strict_json import JsonObject
 from worm.errors import Corrupt, EditKept, Invalid, Unavailable
 from worm.forks import in_child, new_lock
+from worm.formats import JsonObject, encode_parsed, frame
 from worm.store.posix import fcntl
 from worm.values import dataclass
 

@@ -18,12 +18,9 @@ from functools import partial
 from typing import Generic
 
 from worm.clock import iso_seconds
-from worm.collections.collection import Collection
-from worm.collections.entries import Change, Document, Head, Heads, OplogEntry
-from worm.collections.oplog import Seqs
+from worm.collections import Change, Collection, Document, Head, Heads, OplogEntry, Seqs
 from worm.errors import Corrupt, Denied, Invalid
-from worm.store.base import Object, Read
-from worm.store.parallel import Portions
+from worm.store import Object, Portions, Read
 from worm.tables.layout import T
 from worm.tables.manifest import Manifest, ReadRow, is_stale
 from worm.values import dataclass

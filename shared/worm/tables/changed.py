@@ -29,13 +29,10 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Self, TypeVar, cast
 
-from worm.codec.shapes import TEXT, WHOLE, check_shape, list_of, record, tuple_of
-from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads
-from worm.collections.collection import Collection
-from worm.collections.entries import Head, Heads
-from worm.collections.id_ranges import IdRange
+from worm.collections import Collection, Head, Heads, IdRange
 from worm.errors import Corrupt, Expired, Invalid
-from worm.store.parallel import chunked
+from worm.formats import TEXT, WHOLE, JsonObject, JsonValue, check_shape, dumps, list_of, loads, record, tuple_of
+from worm.store import chunked
 from worm.tables.pieces import KEPT, Pieces
 from worm.tables.root import Piece, decode_directory
 from worm.tables.tree import HeadsTree

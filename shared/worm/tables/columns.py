@@ -20,8 +20,8 @@ from itertools import accumulate, chain, islice
 from operator import lt
 from typing import TYPE_CHECKING, cast, overload
 
-from worm.codec.strict_json import MISSING, JsonValue, Missing, dumps
-from worm.collections.entries import Row
+from worm.collections import Row
+from worm.formats import MISSING, JsonValue, Missing, dumps
 from worm.tables.parts import CONTAINERS, Cell, ParsedPart, Part, Several, Stamp, copied
 
 if TYPE_CHECKING:

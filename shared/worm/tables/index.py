@@ -24,12 +24,25 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import cast
 
-from worm.codec.shapes import FLAG, TEXT, WHOLE, check_shape, list_of, object_of, one_of, one_or_list_of, record
-from worm.codec.strict_json import JsonValue, dumps, normal, seal, unseal
-from worm.collections.collection import Collection
-from worm.collections.entries import REBUILT, Row, is_cut
-from worm.schema import IndexDef
-from worm.store.cas import CasFile
+from worm.collections import REBUILT, Collection, Row, is_cut
+from worm.formats import (
+    FLAG,
+    TEXT,
+    WHOLE,
+    IndexDef,
+    JsonValue,
+    check_shape,
+    dumps,
+    list_of,
+    normal,
+    object_of,
+    one_of,
+    one_or_list_of,
+    record,
+    seal,
+    unseal,
+)
+from worm.store import CasFile
 from worm.tables.manifest import Manifest
 from worm.tables.pieces import NewFile, Pieces, new_file
 from worm.tables.root import IndexPieces, Piece, Root, balanced_starts, cut, heavy_keys, weights_between

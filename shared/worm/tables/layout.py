@@ -16,10 +16,9 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from dataclasses import replace
 from typing import Generic, Protocol, Self, TypeVar
 
-from worm.codec.strict_json import loads_own, unseal
-from worm.collections.entries import Change, Heads, Row
-from worm.schema import IndexDef, ModelDef
-from worm.store.parallel import chunked, in_parallel
+from worm.collections import Change, Heads, Row
+from worm.formats import IndexDef, ModelDef, loads_own, unseal
+from worm.store import chunked, in_parallel
 from worm.tables.index import IndexEntries, NewIndex, new_index
 from worm.tables.manifest import MadeRows, Manifest, is_stale
 from worm.tables.pieces import NewFile, new_file

@@ -31,10 +31,24 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from typing import Protocol, TypeVar, cast
 
-from worm.codec.shapes import FLAG, OBJECT, TEXT, WHOLE, check_shape, list_of, object_of, one_of, record, whole_number
-from worm.codec.strict_json import JsonValue, dumps, seal, unseal
-from worm.collections.entries import CUT, REBUILT, SEQ_MAX, Change, Row, row_weight
-from worm.schema import ModelDef
+from worm.collections import CUT, REBUILT, SEQ_MAX, Change, Row, row_weight
+from worm.formats import (
+    FLAG,
+    OBJECT,
+    TEXT,
+    WHOLE,
+    JsonValue,
+    ModelDef,
+    check_shape,
+    dumps,
+    list_of,
+    object_of,
+    one_of,
+    record,
+    seal,
+    unseal,
+    whole_number,
+)
 from worm.values import dataclass
 
 V = TypeVar("V")

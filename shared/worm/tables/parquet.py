@@ -30,10 +30,8 @@ from io import BytesIO
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
-from worm.codec.strict_json import MISSING, JsonObject, JsonValue, Missing, dumps
-from worm.collections.entries import Row
-from worm.schema import FieldDef, ModelDef
-from worm.schema.definition import TIME_FIELDS, find_field
+from worm.collections import Row
+from worm.formats import MISSING, TIME_FIELDS, FieldDef, JsonObject, JsonValue, Missing, ModelDef, dumps, find_field
 from worm.tables.manifest import Manifest
 from worm.values import dataclass
 

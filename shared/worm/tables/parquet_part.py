@@ -13,12 +13,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from worm.codec.shapes import OBJECT, TEXT, check_shape, object_of, one_of, record
-from worm.codec.strict_json import MISSING, JsonObject, JsonValue, Missing, loads_own, loads_own_array
-from worm.collections.entries import CUT, Row
+from worm.collections import CUT, Row
 from worm.errors import Corrupt
-from worm.store.base import Object, Store
-from worm.store.parallel import in_parallel
+from worm.formats import (
+    MISSING,
+    OBJECT,
+    TEXT,
+    JsonObject,
+    JsonValue,
+    Missing,
+    check_shape,
+    loads_own,
+    loads_own_array,
+    object_of,
+    one_of,
+    record,
+)
+from worm.store import Object, Store, in_parallel
 from worm.tables.manifest import ETAGS, SEQS, Manifest
 from worm.tables.parquet import (
     CRC_MARK,

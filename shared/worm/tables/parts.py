@@ -26,10 +26,9 @@ from importlib.util import find_spec
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
-from worm.codec.shapes import check_shape
-from worm.codec.strict_json import MISSING, JsonValue, Missing, is_intact, loads_own
-from worm.collections.entries import CUT, REBUILT, Row
+from worm.collections import CUT, REBUILT, Row
 from worm.errors import Corrupt
+from worm.formats import MISSING, JsonValue, Missing, check_shape, is_intact, loads_own
 from worm.tables.manifest import ETAGS, SEQS, Manifest
 
 if TYPE_CHECKING:

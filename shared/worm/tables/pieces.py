@@ -15,10 +15,9 @@ from itertools import chain
 from typing import Generic, TypeVar, cast
 
 from worm.clock import Clock, iso_seconds
-from worm.codec.shapes import TEXT, TIME, check_shape, list_of, object_of, record
-from worm.codec.strict_json import JsonObject, dumps, loads_own
 from worm.errors import Corrupt, WormError
-from worm.store.base import Object, Read, Store
+from worm.formats import TEXT, TIME, JsonObject, check_shape, dumps, list_of, loads_own, object_of, record
+from worm.store import Object, Read, Store
 from worm.tables.root import Piece
 from worm.values import dataclass
 

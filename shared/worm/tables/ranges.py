@@ -16,7 +16,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Generic
 
-from worm.collections.id_ranges import IdRange, punctual
+from worm.collections import IdRange, punctual
 from worm.errors import Corrupt
 from worm.tables.layout import PARTITION_BYTES, T
 from worm.tables.root import Piece, Root

@@ -23,22 +23,24 @@ from itertools import chain, repeat
 from operator import lt
 from typing import Generic, Literal, Protocol, TypeVar, cast
 
-from worm.codec.shapes import (
+from worm.collections import REBUILT
+from worm.errors import Corrupt
+from worm.formats import (
     FLAG,
     TEXT,
     WHOLE,
+    JsonValue,
     check_shape,
     list_of,
     object_of,
     one_of,
     record,
+    seal,
     text_that,
+    unseal,
     whole_number,
 )
-from worm.codec.strict_json import JsonValue, seal, unseal
-from worm.collections.entries import REBUILT
-from worm.errors import Corrupt
-from worm.store.cas import InvariantBroken
+from worm.store import InvariantBroken
 from worm.values import dataclass
 
 FILE = re.compile(r"[a-z]+(-[0-9]+)?-[0-9a-f]{16}\.json")

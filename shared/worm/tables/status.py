@@ -9,12 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from worm.clock import iso_seconds
-from worm.codec.strict_json import JsonValue
-from worm.collections.collection import Collection
-from worm.collections.entries import Heads
+from worm.collections import Collection, Heads
 from worm.errors import Corrupt, Invalid
-from worm.schema.definition import EVERYTHING_ELSE
-from worm.store.base import Version
+from worm.formats import EVERYTHING_ELSE, JsonValue
+from worm.store import Version
 from worm.tables.index import CUT_KEY, NULL_KEY, Index, IndexFiles
 from worm.tables.manifest import Manifest
 from worm.tables.table import Table

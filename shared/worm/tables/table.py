@@ -15,14 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 
-from worm.codec.strict_json import JsonValue
-from worm.collections.collection import Collection
-from worm.collections.entries import Change, Heads
-from worm.collections.push import collection_sentinel
+from worm.collections import Change, Collection, Heads, collection_sentinel
 from worm.errors import Corrupt, Denied, Invalid, Unavailable
-from worm.schema import IndexDef
-from worm.store.cas import CasFile
-from worm.store.parallel import chunked
+from worm.formats import IndexDef, JsonValue
+from worm.store import CasFile, chunked
 from worm.tables.build import (
     DocumentNews,
     Progress,

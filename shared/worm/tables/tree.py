@@ -18,12 +18,10 @@ from functools import partial
 from itertools import accumulate
 from typing import Generic
 
-from worm.codec.strict_json import JsonValue, dumps_document
-from worm.collections.collection import Collection
-from worm.collections.entries import Heads
+from worm.collections import Collection, Heads
 from worm.errors import Corrupt
-from worm.store.cas import CasFile
-from worm.store.parallel import in_parallel
+from worm.formats import JsonValue, dumps_document
+from worm.store import CasFile, in_parallel
 from worm.tables.index import CUT_KEY, PART, IndexFiles
 from worm.tables.layout import (
     FOLD_BYTES,

@@ -27,7 +27,7 @@ import numpy as np
 from arro3.core import Array, ChunkedArray, DataType, dictionary_dictionary, dictionary_indices
 from numpy.typing import NDArray
 
-from worm.codec.strict_json import MISSING, JsonValue, Missing
+from worm.formats import MISSING, JsonValue, Missing
 
 TypedKind: TypeAlias = Literal["int", "float", "number", "bool", "text"]
 Scalar: TypeAlias = "str | int | float | bool"

@@ -30,15 +30,23 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from worm.codec.strict_json import dumps
-from worm.collections.claims import audit_claims
-from worm.collections.collection import Collection
-from worm.collections.entries import SEQ_MAX, Change, Document, Head, Heads, OplogEntry, exact_name
-from worm.collections.id_ranges import IdRange
-from worm.collections.oplog import Seqs
-from worm.collections.origins import KEPT
+from worm.collections import (
+    KEPT,
+    SEQ_MAX,
+    Change,
+    Collection,
+    Document,
+    Head,
+    Heads,
+    IdRange,
+    OplogEntry,
+    Seqs,
+    audit_claims,
+    exact_name,
+)
 from worm.errors import Corrupt, Invalid
-from worm.store.base import NULL_VERSION, Object, Version
+from worm.formats import dumps
+from worm.store import NULL_VERSION, Object, Version
 from worm.tables.build import Progress, build_manifest, empty_manifest, entity_changes, silent
 from worm.tables.index import Index, IndexFiles
 from worm.tables.manifest import Manifest

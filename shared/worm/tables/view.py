@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TypeVar
 
-from worm.collections.documents import DocumentVersion
-from worm.collections.entries import Row
+from worm.collections import DocumentVersion, Row
 from worm.errors import Corrupt
 from worm.tables.columns import Columns, RowsById
 from worm.tables.manifest import Manifest

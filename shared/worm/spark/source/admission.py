@@ -1,6 +1,6 @@
 """The stream of changes for Spark 4.2 and later, which limits batches and ends with what is available now.
 
-It is a separate module because earlier versions lack what it imports.
+Earlier versions of Spark lack what it imports.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from collections.abc import Mapping
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from worm.codec.strict_json import JsonObject, JsonValue
 from worm.errors import Unavailable
+from worm.formats import JsonObject, JsonValue
 from worm.spark.source.options import StreamOptions
 from worm.spark.source.rows import Reading
 from worm.spark.source.stream import ChangeStream
-from worm.tables.changed import HeadsState
+from worm.tables import HeadsState
 
 
 class LimitedChangeStream(ChangeStream, SupportsTriggerAvailableNow):

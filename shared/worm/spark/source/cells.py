@@ -36,8 +36,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from worm.codec.strict_json import JsonValue, Missing, dumps, field_value, type_name
 from worm.errors import Invalid
+from worm.formats import JsonValue, Missing, dumps, field_value, type_name
 from worm.spark.source.schema import CORRUPT
 
 Convert = Callable[[JsonValue], object]

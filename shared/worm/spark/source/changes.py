@@ -21,16 +21,14 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from worm.clock import iso_seconds, moment_of
-from worm.collections.collection import Collection
-from worm.collections.id_ranges import IdRange, ranges_between
+from worm.collections import Collection, IdRange, ranges_between
 from worm.errors import Corrupt, Expired
 from worm.spark.source.cells import Batches
 from worm.spark.source.entities import AT_ONCE, Span, changes_of
 from worm.spark.source.rows import Reading, Rows
 from worm.spark.source.schema import AFTER, BEFORE
-from worm.store.parallel import chunked, in_parallel
-from worm.tables.changed import EMBEDDED_MAX, Changed, HeadsDifference, HeadsState, state_now
-from worm.tables.tree import HeadsTree
+from worm.store import chunked, in_parallel
+from worm.tables import EMBEDDED_MAX, Changed, HeadsDifference, HeadsState, HeadsTree, state_now
 
 if TYPE_CHECKING:
     import pyarrow as pa

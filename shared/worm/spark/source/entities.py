@@ -12,18 +12,12 @@ from datetime import datetime
 from itertools import islice
 from typing import TypeVar
 
-from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads_document
-from worm.collections.collection import Collection
-from worm.collections.entries import Document, OplogEntry
-from worm.collections.id_ranges import IdRange
-from worm.collections.layout import KeyKind
-from worm.collections.oplog import Seqs
-from worm.collections.trash import Trashed
+from worm.collections import Collection, Document, IdRange, KeyKind, OplogEntry, Seqs, Trashed
 from worm.errors import Corrupt, Invalid
-from worm.query.execute import as_row
+from worm.formats import JsonObject, JsonValue, dumps, loads_document
+from worm.query import as_row
 from worm.spark.source.options import At
-from worm.store.base import Object, Read
-from worm.store.parallel import chunked, in_parallel
+from worm.store import Object, Read, chunked, in_parallel
 
 CHUNK = 500
 AT_ONCE = 64

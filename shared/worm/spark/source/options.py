@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Literal, TypeVar, cast, get_args
 
 from worm.clock import iso_seconds
-from worm.codec.strict_json import JsonValue, loads
 from worm.errors import Invalid
-from worm.query.filters import Filter
-from worm.session import Maintenance
+from worm.formats import JsonValue, loads
+from worm.query import Filter
+from worm.upkeep import Maintenance
 
 Kind = Literal["documents", "history", "trash", "changes"]
 Mode = Literal["PERMISSIVE", "DROPMALFORMED", "FAILFAST"]

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, cast
 from pyspark.sql import types
 from pyspark.sql.types import StructType
 
-from worm.codec.strict_json import JsonValue
 from worm.errors import Invalid
-from worm.query.filters import LIST_MAX, Filter
-from worm.schema import ModelDef
+from worm.formats import JsonValue, ModelDef
+from worm.query import LIST_MAX, Filter
 from worm.spark.source.schema import documents_schema
 
 if TYPE_CHECKING:  # Spark 4.0 does not have it

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from worm.collections.id_ranges import IdRange, plan_ranges
+from worm.collections import IdRange, plan_ranges
 from worm.errors import WormError
 from worm.spark.source.cells import Batches
 from worm.spark.source.pushing import pushed

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
-from worm.codec.strict_json import JsonValue, loads_own
-from worm.collections.id_ranges import IdRange
+from worm.collections import IdRange
 from worm.errors import Invalid
-from worm.query.filters import Filter
+from worm.formats import JsonValue, loads_own
+from worm.query import Filter
 from worm.spark.cluster import JobSpec
 from worm.spark.source.cells import Batches, Cells, Row
 from worm.spark.source.entities import Found, Source, documents, documents_at, history, trash

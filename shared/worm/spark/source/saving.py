@@ -16,9 +16,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from worm.clock import backoff, iso_millis, iso_seconds
-from worm.codec.strict_json import JsonObject, JsonValue
-from worm.collections.claims import Holders
-from worm.collections.entries import Document, Heads, OplogEntry
+from worm.collections import Document, Heads, Holders, OplogEntry
 from worm.errors import (
     CommitStateUnknown,
     Conflict,
@@ -30,15 +28,10 @@ from worm.errors import (
     UniqueViolation,
     WormError,
 )
-from worm.schema import FieldDef
-from worm.schema.definition import TIME_FIELDS
-from worm.sdk.access import Result, Seen, Touched
-from worm.sdk.bulk import Verb
-from worm.sdk.document import About, DocumentDict
-from worm.sdk.model import Model
-from worm.sdk.writing import DocumentDraft
+from worm.formats import TIME_FIELDS, FieldDef, JsonObject, JsonValue
+from worm.sdk import About, DocumentDict, DocumentDraft, Model, Result, Seen, Touched, Verb
 from worm.spark.source.values import Fields, is_same_object, merged, without_nulls
-from worm.store.parallel import in_parallel
+from worm.store import in_parallel
 
 ROUNDS_MAX = 12
 REFUSED_MAX = 1000

@@ -29,8 +29,7 @@ from pyspark.sql.types import (
 )
 
 from worm.errors import Invalid
-from worm.schema import FieldDef, ModelDef
-from worm.schema.definition import TIME_FIELDS
+from worm.formats import TIME_FIELDS, FieldDef, ModelDef
 from worm.spark.source.options import Kind
 
 CORRUPT = "_corrupt"

@@ -32,12 +32,11 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
 from pyspark.sql.types import BooleanType, StructType
 
 from worm.clock import iso_millis, moment_of
-from worm.codec.shapes import TEXT, TIME, WHOLE, check_shape, one_of, record
-from worm.codec.strict_json import JsonObject, dumps, loads_own
 from worm.errors import Fenced, Invalid
-from worm.model import Worm
+from worm.formats import TEXT, TIME, WHOLE, JsonObject, check_shape, dumps, loads_own, one_of, record
+from worm.sdk import Worm
 from worm.spark.source.writer import DELETED, Writing, report, rows_of, write_rows
-from worm.store.cas import CasFile
+from worm.store import CasFile
 
 if TYPE_CHECKING:
     import pyarrow as pa

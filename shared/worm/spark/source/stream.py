@@ -26,16 +26,14 @@ from typing import TYPE_CHECKING, cast
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from worm.codec.shapes import OBJECT, TEXT, check_shape, one_of, record, whole_number
-from worm.codec.strict_json import JsonObject, JsonValue
-from worm.collections.collection import Collection
+from worm.collections import Collection
 from worm.errors import Corrupt, Invalid
+from worm.formats import OBJECT, TEXT, JsonObject, JsonValue, check_shape, one_of, record, whole_number
 from worm.spark.source.cells import Batches
 from worm.spark.source.changes import Leg, Place, complete_state, explained, partitions_of, read_changes
 from worm.spark.source.options import EARLIEST, LATEST, StreamOptions
 from worm.spark.source.rows import Reading
-from worm.tables.changed import HeadsState, state_now
-from worm.tables.tree import HeadsTree
+from worm.tables import HeadsState, HeadsTree, state_now
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -26,26 +26,31 @@ from pyarrow.parquet import ParquetFile
 from pyspark.sql.types import BooleanType, DataType, DoubleType, LongType, StringType, StructType, TimestampType
 
 from worm.clock import CROCKFORD, moment_of
-from worm.collections.collection import Collection
-from worm.collections.entries import decode_changes, is_cut
-from worm.collections.id_ranges import IDS_PER_RANGE_MAX, IdRange
+from worm.collections import IDS_PER_RANGE_MAX, Collection, IdRange, decode_changes, is_cut
 from worm.errors import Corrupt, Invalid, WormError
-from worm.query.needs import is_covered
-from worm.query.planner import REBUILD
-from worm.schema import ModelDef
+from worm.formats import ModelDef
+from worm.query import REBUILD, is_covered
 from worm.spark.source.cells import Cells
 from worm.spark.source.entities import CHUNK, documents_of
 from worm.spark.source.rows import Reading, Rows, read_range
 from worm.spark.source.schema import CORRUPT, documents_schema
-from worm.store.parallel import chunked
-from worm.tables.columns import Columns, listed
-from worm.tables.manifest import Manifest
-from worm.tables.parquet import ID
-from worm.tables.parquet_part import ParquetPart
-from worm.tables.parts import ParsedPart, Part, RawPart
-from worm.tables.root import Piece, Root, cut
-from worm.tables.tree import READ_ATTEMPTS, ManifestTree
-from worm.tables.view import PartFiles
+from worm.store import chunked
+from worm.tables import (
+    ID,
+    READ_ATTEMPTS,
+    Columns,
+    Manifest,
+    ManifestTree,
+    ParquetPart,
+    ParsedPart,
+    Part,
+    PartFiles,
+    Piece,
+    RawPart,
+    Root,
+    cut,
+    listed,
+)
 
 LOG = logging.getLogger(__name__)
 DELTA_BYTES_MAX = 64 << 20

@@ -12,9 +12,8 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 
 from worm.clock import moment_of
-from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads
 from worm.errors import Invalid
-from worm.schema import FieldDef
+from worm.formats import FieldDef, JsonObject, JsonValue, dumps, loads
 
 _EXACT_MAX = 2**53
 Fields = Mapping[str, FieldDef]

@@ -18,12 +18,9 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from worm.codec.strict_json import JsonObject
 from worm.errors import Conflict, Invalid
-from worm.model import Worm
-from worm.schema.fields import SINGLETON_ID, id_text
-from worm.sdk.document import About
-from worm.sdk.shapes import Dicts
+from worm.formats import SINGLETON_ID, JsonObject, id_text
+from worm.sdk import About, Dicts, Worm
 from worm.spark.cluster import JobSpec
 from worm.spark.source.options import WriteOptions
 from worm.spark.source.saving import JobModel, Saver

@@ -1,1 +1,0 @@
-"""Bytes and values: strict and canonical JSON, exact diffs. Nothing in this room talks to storage."""

@@ -1,1 +1,0 @@
-"""Maintenance of derived data without events, used by the SDK, workers and `worm repair`."""

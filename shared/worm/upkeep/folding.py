@@ -1,0 +1,325 @@
+"""Background folds: a save is done when its document and its oplog entry are stored; its table follows.
+
+Each model has a `Backlog`: changes that are stored and not folded yet. The session has one `Folder`. Its thread folds
+all backlogs with changes, shortly after the first change arrives, many changes at once. `flush` folds in the calling
+thread instead. In the meantime the session's own queries are exact, because they include its own writes. A fold that
+fails is tried again; `flush` and `close` raise the errors that remain. A process that ends without closing its session
+folds before it ends. A forked child starts with empty backlogs: its parent folds.
+
+If a process is killed, its changes are still in documents and history, and workers or a sweep fold them. For places
+without either, the session leaves a *note*, `.worm.unfolded/<ulid>.json`, before its first save of a model, and removes
+it when it is closed. A new session looks for the notes of other sessions (one LIST): when it opens a directory,
+elsewhere before its first save. If their process is gone, it sweeps the models that they name in the background, and
+removes the notes. On the same machine since the same boot, process id and start time show whether the process is gone.
+Otherwise the age of the note decides: a session that keeps saving renews its note. A note that is mistaken for
+abandoned costs one sweep.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Generic, TypeVar
+from weakref import WeakSet
+
+from worm.clock import Clock, Ids
+from worm.errors import Corrupt, WormError
+from worm.forks import in_child, new_lock
+from worm.formats import JsonObject, dumps, loads_own
+from worm.store import Store
+from worm.values import dataclass
+
+T = TypeVar("T")
+WINDOW_SECONDS = 0.1
+WINDOWS_MAX = 20
+"""A fold waits until no change arrives for one window, and for this many windows at most."""
+PENDING_MAX = 5_000
+"""A model with this many changes is folded by the thread that adds the next one."""
+IDLE_SECONDS = 5.0
+_folders: WeakSet[Folder] = WeakSet()
+UNFOLDED_PATH = ".worm.unfolded/"
+RENEWED_AFTER = 15 * 60
+ABANDONED_AFTER = timedelta(hours=1)
+
+
+class Backlog(Generic[T]):
+    """The changes of one model that are not folded yet: the newest item of each id. `fold` folds items; it runs in one
+    thread at a time. `is_older` exists because threads may add items in a different order than they were recorded."""
+
+    def __init__(self, fold: Callable[[Sequence[T]], None], is_older: Callable[[T, T], bool]) -> None:
+        self._fold, self._is_older = fold, is_older
+        self._begin()
+        in_child(self._begin)
+
+    def _begin(self) -> None:
+        self._items: dict[str, T] = {}
+        self._lock, self._folding = new_lock(), new_lock()
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def add(self, items: dict[str, T]) -> None:
+        with self._lock:
+            self._merge(items)
+
+    def _merge(self, items: dict[str, T]) -> None:
+        for name, item in items.items():
+            there = self._items.pop(name, None)
+            self._items[name] = there if there is not None and self._is_older(item, there) else item
+
+    def fold(self) -> None:
+        """Fold everything that is there now. Items that could not be folded stay."""
+        with self._folding:
+            with self._lock:
+                items, self._items = self._items, {}
+            if not items:
+                return
+            try:
+                self._fold(list(items.values()))
+            except BaseException:
+                with self._lock:
+                    since, self._items = self._items, items
+                    self._merge(since)
+                raise
+
+
+class Folder:
+    """The thread of one session. It runs while there is work."""
+
+    def __init__(self, note: UnfoldedNote, window_seconds: float = WINDOW_SECONDS) -> None:
+        self.note = note
+        self._window = window_seconds
+        self._backlogs: list[Backlog[object]] = []
+        self._begin()
+        in_child(self._begin)
+        _folders.add(self)
+
+    def _begin(self) -> None:
+        """In a forked child the backlogs are empty and still belong to the same models."""
+        self._lock = new_lock()
+        self._thread: threading.Thread | None = None
+        self._due = threading.Event()
+
+    def new_backlog(
+        self, fold: Callable[[Sequence[T]], None], is_older: Callable[[T, T], bool] = lambda item, other: False
+    ) -> Backlog[T]:
+        made: Backlog[T] = Backlog(fold, is_older)
+        with self._lock:
+            self._backlogs.append(made)  # type: ignore[arg-type]  # only its own method puts items in
+        return made
+
+    def add(self, backlog: Backlog[T], items: dict[str, T]) -> None:
+        """Fold these soon."""
+        backlog.add(items)
+        if len(backlog) > PENDING_MAX:
+            backlog.fold()
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="worm-fold", daemon=True)
+                self._thread.start()
+                _fold_at_the_end_of_children()
+            self._due.set()
+
+    def flush(self) -> None:
+        """Fold everything now. If several folds fail, the first error is raised after all others are done."""
+        failures: list[WormError] = []
+        for backlog in self._known():
+            try:
+                backlog.fold()
+            except WormError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+
+    def close(self) -> None:
+        """Fold everything, and remove the note."""
+        self.flush()
+        self.note.remove()
+
+    def _known(self) -> list[Backlog[object]]:
+        with self._lock:
+            return list(self._backlogs)
+
+    def _run(self) -> None:
+        pause = self._window
+        while self._has_work():
+            self._gather(pause)
+            try:
+                self.flush()
+            except WormError:  # the items stay in the backlogs; flush() or close() raises the error
+                pause = min(4 * pause, IDLE_SECONDS)
+                self._due.set()
+            else:
+                pause = self._window
+
+    def _gather(self, pause: float) -> None:
+        """Wait until nothing new arrived for a moment, or until the first item has waited long enough."""
+        for _ in range(WINDOWS_MAX):
+            self._due.clear()
+            threading.Event().wait(pause)
+            if not self._due.is_set():
+                return
+
+    def _has_work(self) -> bool:
+        """Wait for a change. False: none came for a long time, and this thread ends."""
+        if self._due.wait(IDLE_SECONDS):
+            return True
+        with self._lock:
+            if not self._due.is_set():
+                self._thread = None
+        return self._thread is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """Identifies one process. `started` is in the system's own ticks, where the system reports them."""
+
+    host: str
+    boot: str
+    pid: int
+    started: str
+
+    @classmethod
+    def current(cls) -> Process:
+        import platform  # slow to import, and few processes need it
+
+        return cls(platform.node(), _boot(), os.getpid(), _started(os.getpid()))
+
+    def shape(self) -> JsonObject:
+        return {"host": self.host, "boot": self.boot, "pid": self.pid, "started": self.started}
+
+    def is_known(self, here: Process) -> bool:
+        """Can this machine say whether the process is alive?"""
+        return bool(self.boot and self.started) and (self.host, self.boot) == (here.host, here.boot)
+
+    def is_alive(self) -> bool:
+        return _started(self.pid) == self.started
+
+
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _started(pid: int) -> str:
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    return status.rpartition(")")[2].split()[19]
+
+
+class UnfoldedNote:
+    """The note of one session. Safe across threads."""
+
+    def __init__(self, store: Store, clock: Clock, ids: Ids) -> None:
+        self._store, self._clock, self._ids = store, clock, ids
+        self._lock = new_lock()
+        self._begin()
+        in_child(self._begin)
+
+    def _begin(self) -> None:
+        self._models: set[str] = set()
+        self._key = ""
+        self._written = 0.0
+        self._unfollowed: set[tuple[str, str]] = set()
+
+    def writing(self, model: str, ids: Iterable[str]) -> None:
+        """From now on these documents may be stored without their history, until `followed` is called."""
+        with self._lock:
+            self._unfollowed.update((model, one) for one in ids)
+
+    def followed(self, model: str, ids: Iterable[str]) -> None:
+        with self._lock:
+            self._unfollowed.difference_update((model, one) for one in ids)
+
+    def leave(self, model: str) -> None:
+        """Called before a save whose table follows later is acknowledged."""
+        with self._lock:
+            now = self._clock.monotonic()
+            if model in self._models and now - self._written < RENEWED_AFTER:
+                return
+            key, models = self._key or f"{UNFOLDED_PATH}{self._ids.ulid()}.json", {*self._models, model}
+            self._store.put(key, _encoded(sorted(models), Process.current()))
+            self._key, self._models, self._written = key, models, now
+
+    def remove(self) -> None:
+        """Everything is folded. The note stays if a write was interrupted before its history was written: another
+        session must look at it."""
+        with self._lock:
+            if self._key and not self._unfollowed:
+                self._store.delete(self._key)
+            self._begin()
+
+
+@dataclass(frozen=True, slots=True)
+class Abandoned:
+    """A note whose session is gone. A note that cannot be read names no models; `worm verify` finds what is missing."""
+
+    key: str
+    models: list[str]
+    process: Process
+
+    def swept(self, store: Store, models: Iterable[str]) -> None:
+        """These models are swept. The rest of the note stays for a session that knows the other models."""
+        rest = sorted({*self.models}.difference(models))
+        if not rest:
+            store.delete(self.key)
+        elif len(rest) < len(self.models):
+            store.put(self.key, _encoded(rest, self.process))
+
+
+def abandoned(store: Store, clock: Clock) -> dict[str, Abandoned]:
+    """All of them, by key."""
+    found: dict[str, Abandoned] = {}
+    here, now = Process.current(), clock.now()
+    for listed in store.list(UNFOLDED_PATH):
+        held = store.get(listed.key)
+        if held is None:
+            continue
+        models, process = _decoded(held.body, listed.key)
+        is_gone = not process.is_alive() if process.is_known(here) else now - held.last_modified > ABANDONED_AFTER
+        if is_gone:
+            found[listed.key] = Abandoned(listed.key, models, process)
+    return found
+
+
+def _encoded(models: Sequence[str], process: Process) -> bytes:
+    return dumps({"version": 1, "models": [*models], "process": process.shape()})
+
+
+def _decoded(body: bytes, key: str) -> tuple[list[str], Process]:
+    try:
+        shape = loads_own(body, key=key)
+        process, models = shape.get("process"), shape.get("models")
+    except Corrupt:
+        process = models = None
+    if not isinstance(process, dict) or not isinstance(models, list):
+        return [], Process("", "", 0, "")
+    pid = process.get("pid")
+    texts = [str(process.get(name, "")) for name in ("host", "boot", "started")]
+    return [str(one) for one in models], Process(texts[0], texts[1], pid if isinstance(pid, int) else 0, texts[2])
+
+
+@atexit.register
+def _fold_at_exit() -> None:
+    """Folds for programs that do not close their sessions."""
+    for folder in list(_folders):
+        try:
+            folder.close()
+        except WormError as error:
+            sys.stderr.write(f"worm: the documents are saved, but the tables are behind: {error}; run `worm repair`\n")
+
+
+def _fold_at_the_end_of_children() -> None:
+    """Child processes of `multiprocessing` end without running `atexit` handlers."""
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None and sys.modules["multiprocessing"].parent_process() is not None:
+        util.Finalize(None, _fold_at_exit, exitpriority=100)

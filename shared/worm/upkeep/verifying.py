@@ -1,0 +1,15 @@
+"""verify of one model: its table and history (`tables.verify`), and its Delta table."""
+
+from __future__ import annotations
+
+from worm.tables import Progress, VerifyReport, audit, silent, verify_collection
+from worm.upkeep.session import Session
+
+
+def verify_model(session: Session, name: str, progress: Progress = silent) -> VerifyReport:
+    """It only reads."""
+    report = verify_collection(session.collection(name), progress)
+    if session.schema.model(name).lake is not None:
+        for found in audit(session.lake(name)):
+            report.differ(*found)
+    return report
