@@ -16,7 +16,7 @@ from worm.cli.options import EndpointTarget, opened_stores
 from worm.cli.output import Progress, Report, ReportFormat, echo, echo_json, printable, progress_bar
 from worm.cli.schema import exit_if_damaged, push_shape, show_push
 from worm.clock import Clock, Ids, SystemClock
-from worm.collections import SCHEMA_KEY
+from worm.collections import layout
 from worm.errors import Invalid, WormError
 from worm.formats import JsonObject, JsonValue, Schema, load_pushed, load_schema
 from worm.store import BucketSettings, Store, bucket_and_prefix, ensure_safe, open_store, split_url
@@ -123,8 +123,8 @@ class _Opened:
     def adopt(self, schema: Schema | None, settle: int, shown: _Shown) -> PushReport | None:
         """Push the schema, or the one that is already pushed, and adopt existing documents; None without either."""
         if schema is None:
-            found = self.store.get(SCHEMA_KEY)
-            schema = None if found is None else load_pushed(found.body, SCHEMA_KEY)
+            found = self.store.get(layout.SCHEMA_KEY)
+            schema = None if found is None else load_pushed(found.body, layout.SCHEMA_KEY)
         if schema is None:
             return None
         self._settle(settle, shown)

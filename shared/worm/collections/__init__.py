@@ -7,27 +7,9 @@ from typing import TYPE_CHECKING
 from worm.doors import door
 
 if TYPE_CHECKING:
-    from worm.collections import portions
+    from worm.collections import layout, portions
     from worm.collections.claiming import Claiming
-    from worm.collections.claims import (
-        Claims,
-        Digests,
-        Finding,
-        Holders,
-        Reservation,
-        Rows,
-        UniqueValue,
-        Wanted,
-        about_stored,
-        audit_claims,
-        audit_wanted,
-        claim_unclaimed,
-        judged_claim,
-        restore_claims,
-        restore_wanted,
-        unique_indexes,
-        unique_value,
-    )
+    from worm.collections.claims import Claims, Digests, Finding, Holders, Reservation, Rows, UniqueValue, Wanted
     from worm.collections.collection import Collection, EntityOutcome
     from worm.collections.documents import (
         ACTOR,
@@ -53,17 +35,12 @@ if TYPE_CHECKING:
         REBUILT,
         SEQ_MAX,
         Change,
+        ChangeSet,
         Document,
         Head,
         Heads,
-        Op,
         OplogEntry,
         Row,
-        change_sets,
-        decode_changes,
-        decode_head,
-        encode_changes,
-        encode_head,
         exact_name,
         is_cut,
         row_weight,
@@ -92,29 +69,12 @@ if TYPE_CHECKING:
         place_of,
         version_of,
     )
-    from worm.collections.layout import (
-        ANSWERS_PREFIX,
-        ATTACHED_KEY,
-        BUCKET_SENTINEL,
-        CHANGES_DIR,
-        LOG_PREFIX,
-        OPLOG_DIR,
-        RELAYOUT_KEY,
-        SCHEMA_KEY,
-        SNAPSHOTS_DIR,
-        TRASH_DIR,
-        ArchiveName,
-        KeyInfo,
-        KeyKind,
-        StorageResolver,
-        digest_of,
-        is_system_key,
-    )
-    from worm.collections.oplog import MIN_AGE, Archive, ArchiveView, Oplog, Seqs, StateAt, gap, seqs_add
-    from worm.collections.origins import KEPT, OWN, Mismatch, Origins, PlainOrigins, Standing
+    from worm.collections.layout import ArchiveName, KeyInfo, KeyKind, StorageResolver
+    from worm.collections.oplog import MIN_AGE, Archive, ArchiveView, Oplog, Seqs, StateAt, seqs_add
+    from worm.collections.origins import KEPT, PlainOrigins, Standing
     from worm.collections.portions import PORTION_IDS, ListedPortions, counted, is_behind
-    from worm.collections.reconcile import UNLISTED, Reconciled, Sighting, Survey, failure_of
-    from worm.collections.recording import RECORDED_AT_ONCE, StoredWrite, record_unit
+    from worm.collections.reconcile import Reconciled, Sighting, Survey, failure_of
+    from worm.collections.recording import StoredWrite, record_writes
     from worm.collections.snapshots import Snapshot, SnapshotInfo
     from worm.collections.trash import Deletion, Tombstone, Trash, Trashed, delete_unchanged
     from worm.collections.walks import (
@@ -132,24 +92,23 @@ else:
         __name__,
         """
         claiming: Claiming
-        claims: Claims Digests Finding Holders Reservation Rows UniqueValue Wanted about_stored audit_claims
-        claims: audit_wanted claim_unclaimed judged_claim restore_claims restore_wanted unique_indexes unique_value
+        claims: Claims Digests Finding Holders Reservation Rows UniqueValue Wanted
         collection: Collection EntityOutcome
         documents: ACTOR AGAIN DocumentVersion EXISTS MAX_DOCUMENT_BYTES NOTE NO_VERSION OP Origin RESERVED TRUST
         documents: author_metadata is_written_over write_metadata
-        entries: APART CUT Change Document HEAD Head Heads OPS Op OplogEntry REBUILT Row SEQ_MAX change_sets
-        entries: decode_changes decode_head encode_changes encode_head exact_name is_cut row_weight table_row
+        entries: APART CUT Change ChangeSet Document HEAD Head Heads OPS OplogEntry REBUILT Row SEQ_MAX exact_name
+        entries: is_cut row_weight table_row
         id_ranges: AFTER_SLASH IDS_PER_RANGE_MAX IdRange KnownIds Scan known_ids plan_ranges probed_ranges punctual
         id_ranges: ranges_between thinned
         inventory: COLUMNS CONFIGURE Inventory InventoryFile MANIFEST_NAME open_inventory place_of version_of
-        layout: ANSWERS_PREFIX ATTACHED_KEY ArchiveName BUCKET_SENTINEL CHANGES_DIR KeyInfo KeyKind LOG_PREFIX OPLOG_DIR
-        layout: RELAYOUT_KEY SCHEMA_KEY SNAPSHOTS_DIR StorageResolver TRASH_DIR digest_of is_system_key
-        oplog: Archive ArchiveView MIN_AGE Oplog Seqs StateAt gap seqs_add
-        origins: KEPT Mismatch OWN Origins PlainOrigins Standing
+        layout:
+        layout: ArchiveName KeyInfo KeyKind StorageResolver
+        oplog: Archive ArchiveView MIN_AGE Oplog Seqs StateAt seqs_add
+        origins: KEPT PlainOrigins Standing
         portions:
         portions: ListedPortions PORTION_IDS counted is_behind
-        reconcile: Reconciled Sighting Survey UNLISTED failure_of
-        recording: RECORDED_AT_ONCE StoredWrite record_unit
+        reconcile: Reconciled Sighting Survey failure_of
+        recording: StoredWrite record_writes
         snapshots: Snapshot SnapshotInfo
         trash: Deletion Tombstone Trash Trashed delete_unchanged
         walks: IdSource IdWalk Objects PART_IDS TASK_IDS_MAX documents_of histories_of oplogs_of

@@ -131,6 +131,11 @@ class KeyInfo:
     reason: str | None = None
     field: str | None = None
 
+    @property
+    def archive(self) -> ArchiveName | None:
+        """The parts of an archive's name; None for any other key."""
+        return ArchiveName.parse(self.name or "") if self.kind is KeyKind.ARCHIVE else None
+
 
 def is_system_key(key: str) -> bool:
     """True for keys that belong to this library and are never documents."""
