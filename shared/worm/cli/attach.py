@@ -12,6 +12,9 @@ from typing import Annotated
 import typer
 
 from worm.cli.arguments import existing_file
+from worm.cli.attachment import Additions, Attachment, DetachStep, StepOutcome
+from worm.cli.bucket_findings import BucketFinding, FindingState, kms_key
+from worm.cli.bucket_parts import AttachedPlace, Events, check_queue
 from worm.cli.options import EndpointTarget, opened_stores
 from worm.cli.output import Progress, Report, ReportFormat, echo, echo_json, printable, progress_bar
 from worm.cli.schema import exit_if_damaged, push_shape, show_push
@@ -20,21 +23,7 @@ from worm.collections import layout
 from worm.errors import Invalid, WormError
 from worm.formats import JsonObject, JsonValue, Schema, load_pushed, load_schema
 from worm.store import BucketSettings, Store, bucket_and_prefix, ensure_safe, open_store, split_url
-from worm.upkeep import (
-    Additions,
-    AttachedPlace,
-    Attachment,
-    BucketFinding,
-    DetachStep,
-    Events,
-    FindingState,
-    ModelProgress,
-    PushReport,
-    StepOutcome,
-    check_queue,
-    kms_key,
-    push,
-)
+from worm.upkeep import ModelProgress, PushReport, push
 
 EXIT_MISSING = 1
 SETTLE_SECONDS = 900

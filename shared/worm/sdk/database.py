@@ -27,7 +27,7 @@ from worm.sdk.shapes import Dicts, model_name
 from worm.sdk.upkeep import Names, Upkeep
 from worm.store import Durability, Store, check_store, in_parallel, is_directory, open_store
 from worm.tables import Progress, silent
-from worm.upkeep import Abandoned, Maintenance, Session, Settings, abandoned, load_pushed_schema
+from worm.upkeep import Abandoned, Maintenance, Session, Settings, load_pushed_schema
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -177,7 +177,7 @@ class Worm(Upkeep):
         if self._has_looked:
             return
         self._has_looked = True
-        found = abandoned(self.store, self.clock)
+        found = Abandoned.all(self.store, self.clock)
         if found and self.settings.maintenance == "inline":
             try:
                 self._take_over(list(found.values()))

@@ -60,8 +60,6 @@ from worm.upkeep import (
     Session,
     SweepCursor,
     SweepReport,
-    read_cursor,
-    save_cursor,
 )
 
 if TYPE_CHECKING:
@@ -149,9 +147,9 @@ def sweep(spark: SparkSession, spec: JobSpec, inventory: Inventory | None = None
     for key in keys:
         report.folded += _fold(table, key)
     if not report.late:
-        save_cursor(table.collection, replace(cursor, listed=report.listed, by_spark=True).finished(clock.now()))
-    elif not read_cursor(table.collection).start:  # a pass that goes on would never come to its end
-        save_cursor(table.collection, SweepCursor())
+        replace(cursor, listed=report.listed, by_spark=True).finished(clock.now()).save(table.collection)
+    elif not SweepCursor.read(table.collection).start:  # a pass that goes on would never come to its end
+        SweepCursor().save(table.collection)
     return report
 
 

@@ -28,7 +28,7 @@ from worm.store import Version
 from worm.tables import SWEEP_BYTES_MAX, Manifest, T, Table, TableRanges, Tree
 from worm.upkeep.materialize import Materializer
 from worm.upkeep.session import Session
-from worm.upkeep.sweep_cursor import SweepCursor, save_cursor
+from worm.upkeep.sweep_cursor import SweepCursor
 from worm.upkeep.sweep_listing import RangeListing, Seen
 
 CHUNK = 200
@@ -238,7 +238,8 @@ class Pass(ABC, Generic[T]):
             return
         reached = replace(cursor, start=self._position or "", listed=self.report.passed)
         now = self.collection.clock.now()
-        save_cursor(self.collection, reached if self._position is not None else reached.finished(now))
+        cursor = reached if self._position is not None else reached.finished(now)
+        cursor.save(self.collection)
 
 
 def complete_table(table: Table, how: How, report: SweepReport, *, lists: bool = True) -> None:

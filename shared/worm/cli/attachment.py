@@ -16,6 +16,16 @@ from enum import StrEnum
 from functools import reduce
 from typing import cast
 
+from worm.cli.bucket_findings import (
+    BucketFinding,
+    FindingState,
+    Settings,
+    command,
+    judge,
+    nested,
+    region_finding,
+)
+from worm.cli.bucket_parts import AttachedPlace, Events, SettingPart, attached_prefixes, parts
 from worm.clock import Clock, iso_seconds, moment_of
 from worm.collections import layout
 from worm.errors import Conflict, Denied, Invalid, NotFound, WormError
@@ -35,16 +45,6 @@ from worm.formats import (
     record,
 )
 from worm.store import BucketSettings, Gone, Lost, Store, Unreadable, Won, same
-from worm.upkeep.bucket_findings import (
-    BucketFinding,
-    FindingState,
-    Settings,
-    command,
-    judge,
-    nested,
-    region_finding,
-)
-from worm.upkeep.bucket_parts import AttachedPlace, Events, SettingPart, attached_prefixes, parts
 
 VERSION = 1
 AGAIN = "run the same command again"

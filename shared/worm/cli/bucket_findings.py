@@ -19,10 +19,7 @@ from fnmatch import fnmatchcase
 from functools import reduce
 from typing import cast
 
-from worm.collections import layout
-from worm.formats import JsonObject, JsonValue
-from worm.store import MINIMUM_SIZE, SETTINGS, Setting, Unreadable
-from worm.upkeep.bucket_parts import (
+from worm.cli.bucket_parts import (
     NOTIFIED,
     AttachedPlace,
     Events,
@@ -38,6 +35,9 @@ from worm.upkeep.bucket_parts import (
     rules,
     versioning,
 )
+from worm.collections import layout
+from worm.formats import JsonObject, JsonValue
+from worm.store import MINIMUM_SIZE, SETTINGS, Setting, Unreadable
 
 NONCURRENT_DAYS_MIN = 14
 """The time that a dead-letter queue keeps a message: capture reads old versions to record what it missed."""
