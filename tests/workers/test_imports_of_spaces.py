@@ -14,8 +14,8 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.parametrize(
     "worker",
     [
-        "workers.tables",
-        *(pytest.param(one, marks=pytest.mark.slow) for one in ("workers.capture", "maintenance.purge")),
+        "upkeep.workers.tables",
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("upkeep.workers.capture", "upkeep.purge")),
     ],
 )
 def test_a_worker_that_opens_no_space_loads_none(worker: str) -> None:
