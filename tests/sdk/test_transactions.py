@@ -16,7 +16,6 @@ from tests.examples import crash_points, examples, some
 from tests.sdk.bank_room import MAIN, Apart, SpaceBench
 from tests.sdk.sessions import KINDS, must
 from worm.collections.claims import GRACE, Claim, UniqueValue, restore_claims
-from worm.collections.push import push_schema
 from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.errors import Conflict, Invalid, NotFound, Unavailable, UniqueViolation, WormError
 from worm.formats import load_schema
@@ -26,6 +25,7 @@ from worm.sdk.database import Model, Worm
 from worm.sdk.document import DocumentDict
 from worm.spaces.operations import patch_document, set_document
 from worm.store.memory import MemoryStore
+from worm.upkeep.pushed_schema import push_schema
 
 WRITES_MAX = 60
 

@@ -16,7 +16,7 @@ from worm.cli.options import EndpointTarget, opened_stores
 from worm.cli.output import Progress, Report, ReportFormat, echo, echo_json, printable, progress_bar
 from worm.cli.schema import exit_if_damaged, push_shape, show_push
 from worm.clock import Clock, Ids, SystemClock
-from worm.collections import SCHEMA_KEY, PushReport
+from worm.collections import SCHEMA_KEY
 from worm.errors import Invalid, WormError
 from worm.formats import JsonObject, JsonValue, Schema, load_pushed, load_schema
 from worm.store import BucketSettings, Store, bucket_and_prefix, ensure_safe, open_store, split_url
@@ -29,6 +29,7 @@ from worm.upkeep import (
     Events,
     FindingState,
     ModelProgress,
+    PushReport,
     StepOutcome,
     check_queue,
     kms_key,

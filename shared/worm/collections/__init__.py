@@ -82,7 +82,6 @@ if TYPE_CHECKING:
         ranges_between,
         thinned,
     )
-    from worm.collections.infer import SAMPLES_MAX, CollectionReport, InferReport, infer_schema
     from worm.collections.inventory import (
         COLUMNS,
         CONFIGURE,
@@ -100,7 +99,10 @@ if TYPE_CHECKING:
         CHANGES_DIR,
         LOG_PREFIX,
         OPLOG_DIR,
+        RELAYOUT_KEY,
         SCHEMA_KEY,
+        SNAPSHOTS_DIR,
+        TRASH_DIR,
         ArchiveName,
         KeyInfo,
         KeyKind,
@@ -111,21 +113,8 @@ if TYPE_CHECKING:
     from worm.collections.oplog import MIN_AGE, Archive, ArchiveView, Oplog, Seqs, StateAt, gap, seqs_add
     from worm.collections.origins import KEPT, OWN, Mismatch, Origins, PlainOrigins, Standing
     from worm.collections.portions import PORTION_IDS, ListedPortions, counted, is_behind
-    from worm.collections.push import (
-        STRANDED_HINT,
-        Adopted,
-        PushReport,
-        collection_sentinel,
-        load_pushed_schema,
-        predecessors,
-        push_over,
-        pushed_before,
-        stranding,
-        successor,
-    )
     from worm.collections.reconcile import UNLISTED, Reconciled, Sighting, Survey, failure_of
     from worm.collections.recording import RECORDED_AT_ONCE, StoredWrite, record_unit
-    from worm.collections.relayout import RELAYOUT_KEY, Relayout, RelayoutReport, Step, layouts, told
     from worm.collections.snapshots import Snapshot, SnapshotInfo
     from worm.collections.trash import Deletion, Tombstone, Trash, Trashed, delete_unchanged
     from worm.collections.walks import (
@@ -152,19 +141,15 @@ else:
         entries: decode_changes decode_head encode_changes encode_head exact_name is_cut row_weight table_row
         id_ranges: AFTER_SLASH IDS_PER_RANGE_MAX IdRange KnownIds Scan known_ids plan_ranges probed_ranges punctual
         id_ranges: ranges_between thinned
-        infer: CollectionReport InferReport SAMPLES_MAX infer_schema
         inventory: COLUMNS CONFIGURE Inventory InventoryFile MANIFEST_NAME open_inventory place_of version_of
         layout: ANSWERS_PREFIX ATTACHED_KEY ArchiveName BUCKET_SENTINEL CHANGES_DIR KeyInfo KeyKind LOG_PREFIX OPLOG_DIR
-        layout: SCHEMA_KEY StorageResolver digest_of is_system_key
+        layout: RELAYOUT_KEY SCHEMA_KEY SNAPSHOTS_DIR StorageResolver TRASH_DIR digest_of is_system_key
         oplog: Archive ArchiveView MIN_AGE Oplog Seqs StateAt gap seqs_add
         origins: KEPT Mismatch OWN Origins PlainOrigins Standing
         portions:
         portions: ListedPortions PORTION_IDS counted is_behind
-        push: Adopted PushReport STRANDED_HINT collection_sentinel load_pushed_schema predecessors push_over
-        push: pushed_before stranding successor
         reconcile: Reconciled Sighting Survey UNLISTED failure_of
         recording: RECORDED_AT_ONCE StoredWrite record_unit
-        relayout: RELAYOUT_KEY Relayout RelayoutReport Step layouts told
         snapshots: Snapshot SnapshotInfo
         trash: Deletion Tombstone Trash Trashed delete_unchanged
         walks: IdSource IdWalk Objects PART_IDS TASK_IDS_MAX documents_of histories_of oplogs_of

@@ -30,12 +30,15 @@ from worm.clock import moment_of
 from worm.errors import Invalid, shown
 from worm.formats import (
     SINGLETON_ID,
+    JsonObject,
+    JsonValue,
     Layout,
     ModelDef,
     Schema,
     check_id,
     check_safe,
     checked_schema,
+    dumps_document,
     id_segment,
     segment_id,
     typed_problem,
@@ -47,6 +50,7 @@ __all__ = ["BUCKET_SENTINEL", "SCHEMA_KEY", "SINGLETON_ID", "KeyInfo", "KeyKind"
 
 BUCKET_SENTINEL = ".worm"
 SCHEMA_KEY = ".worm.schema.json"
+RELAYOUT_KEY = ".worm.relayout.json"
 ATTACHED_KEY = ".worm.attached.json"
 CHANGES_DIR = ".worm.changes"
 ANSWERS_PREFIX = ".worm.api/idempotency/"
@@ -278,6 +282,20 @@ class StorageResolver:
 
     def collection_sentinel_key(self, model: str) -> str:
         return self.collection_path(model) + BUCKET_SENTINEL
+
+    def collection_sentinel(self, model: str, *, count: JsonValue = 0, last_modified: JsonValue = None) -> bytes:
+        """The sentinel's content. `idType` is null for a singleton; `lastModified` is null until it is known."""
+        definition = self._schema.model(model)
+        shape: JsonObject = {
+            "model": definition.name,
+            "idType": definition.id_type,
+            "mode": definition.mode,
+            "oplog": definition.oplog,
+            "softDelete": definition.soft_delete,
+            "count": count,
+            "lastModified": last_modified,
+        }
+        return dumps_document(shape)
 
     def _system_root(self, directory: str, model: str) -> str:
         layout = self._layouts[directory]

@@ -22,7 +22,7 @@ from typing import Generic, ParamSpec, Self, TypeVar, Unpack, overload
 from pydantic import BaseModel
 
 from worm.clock import Clock, Ids
-from worm.collections import Document, OplogEntry, PushReport
+from worm.collections import Document, OplogEntry
 from worm.errors import Invalid, shown
 from worm.forks import in_child
 from worm.formats import SINGLETON_ID, Diff, FieldDiff, JsonObject, JsonValue, Position, Schema
@@ -55,7 +55,17 @@ from worm.tables import (
     VerifyReport,
     silent,
 )
-from worm.upkeep import Maintenance, Materialized, ModelProgress, PurgeReport, PushPlan, RepairReport, SweepReport, Why
+from worm.upkeep import (
+    Maintenance,
+    Materialized,
+    ModelProgress,
+    PurgeReport,
+    PushPlan,
+    PushReport,
+    RepairReport,
+    SweepReport,
+    Why,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")

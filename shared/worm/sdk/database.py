@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack, cast, get_args, overload
 
 from worm.clock import Clock, Ids, SystemClock
-from worm.collections import load_pushed_schema
 from worm.errors import Conflict, Denied, Hint, Invalid, NotFound, WormError, shown
 from worm.forks import new_lock
 from worm.formats import JsonValue, Position, Schema, checked_schema, load_schema, position_of
@@ -28,12 +27,11 @@ from worm.sdk.shapes import Dicts, model_name
 from worm.sdk.upkeep import Names, Upkeep
 from worm.store import Durability, Store, check_store, in_parallel, is_directory, open_store
 from worm.tables import Progress, silent
-from worm.upkeep import Abandoned, Maintenance, Session, Settings, abandoned
+from worm.upkeep import Abandoned, Maintenance, Session, Settings, abandoned, load_pushed_schema
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from worm.collections import PushReport
     from worm.sdk.feed import ChangeFeed, ChangeRows
     from worm.sdk.merging import BranchChange, Merge, MergeResult
     from worm.sdk.migrating import Change, MigrationReport
@@ -43,7 +41,7 @@ if TYPE_CHECKING:
     from worm.sdk.sql import Params, SqlRows
     from worm.sdk.transacting import DocumentTransaction
     from worm.spaces import Branch, OpenSpaces, Policy
-    from worm.upkeep import Materialized, PushPlan, SweepReport, Why, push
+    from worm.upkeep import Materialized, PushPlan, PushReport, SweepReport, Why, push
 
 __all__ = ["DocumentDict", "Maintenance", "Model", "Result", "Worm", "connect", "push"]
 

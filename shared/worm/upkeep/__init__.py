@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from worm.upkeep.materialize import Materialized, Materializer
     from worm.upkeep.purge import Purge, PurgeReport
     from worm.upkeep.push_plan import ModelPlan, ModelProgress, PushPlan, plan_push, warn_if_different
+    from worm.upkeep.pushed_schema import Adopted, PushReport, load_pushed_schema, push_schema
     from worm.upkeep.repair import RepairReport, put_aside, repair_model
     from worm.upkeep.session import Maintenance, Session, Settings
     from worm.upkeep.sweep import Sweep, scheduled
@@ -77,6 +78,7 @@ else:
         materialize: Materialized Materializer
         purge: Purge PurgeReport
         push_plan: ModelPlan ModelProgress PushPlan plan_push warn_if_different
+        pushed_schema: Adopted PushReport load_pushed_schema push_schema
         repair: RepairReport put_aside repair_model
         session: Maintenance Session Settings
         sweep: Sweep scheduled

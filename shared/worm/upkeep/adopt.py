@@ -17,12 +17,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from worm.clock import iso_seconds
-from worm.collections import SCHEMA_KEY, Adopted, Collection, Heads, PushReport, Row, Rows, claim_unclaimed, push_over
+from worm.collections import SCHEMA_KEY, Collection, Heads, Row, Rows, claim_unclaimed
 from worm.errors import Invalid, WormError, shown
 from worm.formats import Schema, checked_schema
 from worm.store import Read, Store, check_store, chunked
 from worm.tables import Manifest, Table, build_manifest
 from worm.upkeep.push_plan import ModelProgress, PushPlan, ScanScope, plan_over, unwatched
+from worm.upkeep.pushed_schema import Adopted, PushReport, push_over
 from worm.upkeep.session import Session
 from worm.upkeep.sweep import Sweep
 

@@ -15,17 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from worm.collections import (
-    SCHEMA_KEY,
-    STRANDED_HINT,
-    Collection,
-    predecessors,
-    pushed_before,
-    stranding,
-    successor,
-    unique_indexes,
-    unique_value,
-)
+from worm.collections import SCHEMA_KEY, Collection, unique_indexes, unique_value
 from worm.errors import Hint, Invalid, SchemaDiffers, shown
 from worm.formats import (
     SYSTEM_FIELDS,
@@ -40,6 +30,7 @@ from worm.formats import (
     dumps,
 )
 from worm.store import Object, Read, Store, chunked
+from worm.upkeep.pushed_schema import STRANDED_HINT, predecessors, pushed_before, stranding, successor
 from worm.upkeep.session import Session
 
 CHUNK = 500

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import field
 from urllib.parse import urlsplit
 
-from worm.collections.layout import BUCKET_SENTINEL, SCHEMA_KEY, KeyKind, StorageResolver
+from worm.collections import BUCKET_SENTINEL, SCHEMA_KEY, KeyKind, StorageResolver
 from worm.errors import Conflict, Corrupt, Hint, Invalid, NotFound
 from worm.formats import (
     SINGLETON_ID,
@@ -121,20 +121,6 @@ def bucket_sentinel(schema: Schema, bucket: str) -> bytes:
             storage[directory] = override
     models: list[JsonValue] = list(schema.models)
     shape: JsonObject = {"schema": schema.version, "bucket": bucket, "models": models, "storage": storage}
-    return dumps_document(shape)
-
-
-def collection_sentinel(model: ModelDef, *, count: JsonValue = 0, last_modified: JsonValue = None) -> bytes:
-    """`.worm` of a collection. `idType` is null for a singleton; `lastModified` is null until it is known."""
-    shape: JsonObject = {
-        "model": model.name,
-        "idType": model.id_type,
-        "mode": model.mode,
-        "oplog": model.oplog,
-        "softDelete": model.soft_delete,
-        "count": count,
-        "lastModified": last_modified,
-    }
     return dumps_document(shape)
 
 
@@ -270,16 +256,17 @@ def _write_sentinels(store: Store, schema: Schema) -> list[str]:
         store.put(BUCKET_SENTINEL, body)
         written.append(BUCKET_SENTINEL)
     for (name, key), held in zip(keys.items(), current[1:], strict=True):
-        if _keep_sentinel(store, key, schema.models[name], held):
+        if _keep_sentinel(store, resolver, name, held):
             written.append(key)
     return written
 
 
-def _keep_sentinel(store: Store, key: str, model: ModelDef, held: Object | None) -> bool:
+def _keep_sentinel(store: Store, resolver: StorageResolver, name: str, held: Object | None) -> bool:
     """Bring one sentinel up to date, and keep the count and time that a worker may have written in the meantime."""
+    key = resolver.collection_sentinel_key(name)
     for _ in range(_SENTINEL_ATTEMPTS_MAX):
         count, last_modified = _known_counts(held)
-        body = collection_sentinel(model, count=count, last_modified=last_modified)
+        body = resolver.collection_sentinel(name, count=count, last_modified=last_modified)
         if held is not None and held.body == body:
             return False
         outcome = store.put_if_match(key, body, held.etag) if held else store.put_if_absent(key, body)

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from worm.collections.layout import is_system_key
+from worm.collections import is_system_key
 from worm.errors import Invalid, NotFound, shown
 from worm.formats import (
     IdType,

@@ -26,12 +26,21 @@ from dataclasses import dataclass, field
 from typing import Literal, cast
 
 from worm.clock import iso_seconds
-from worm.collections.layout import OPLOG_DIR, SCHEMA_KEY, SNAPSHOTS_DIR, TRASH_DIR, KeyInfo, KeyKind, StorageResolver
-from worm.collections.push import load_pushed_schema, push_schema
-from worm.collections.trash import delete_unchanged
+from worm.collections import (
+    OPLOG_DIR,
+    RELAYOUT_KEY,
+    SCHEMA_KEY,
+    SNAPSHOTS_DIR,
+    TRASH_DIR,
+    KeyInfo,
+    KeyKind,
+    StorageResolver,
+    delete_unchanged,
+)
 from worm.errors import Conflict, Corrupt, Invalid, NotFound
 from worm.formats import JsonValue, ModelDef, Schema, StorageDef, dumps, load_pushed, loads_own
 from worm.store import PUT_ID, PUT_TRY, Gone, Listed, Lost, Object, ObjectInfo, Read, Store, Won, chunked
+from worm.upkeep import load_pushed_schema, push_schema
 
 Directory = Literal["oplog", "snapshots", "trash"]
 DIRECTORIES: dict[Directory, str] = {"oplog": OPLOG_DIR, "snapshots": SNAPSHOTS_DIR, "trash": TRASH_DIR}
@@ -43,7 +52,6 @@ _KINDS: dict[KeyKind, Directory] = {
     KeyKind.TRASH: "trash",
     KeyKind.TOMBSTONE: "trash",
 }
-RELAYOUT_KEY = ".worm.relayout.json"
 MarkerState = Literal["copying", "done"]
 CHUNK = 100
 Step = Literal["copy", "second pass", "verify", "delete"]
