@@ -72,10 +72,9 @@ def _tools(target: Target, name: str | None, branch: str = "", *, for_writing: b
 def _keys(store: Store, name: str, branch: str) -> DbKeys:
     if branch in ("", MAIN):
         return DbKeys(name)
-    from worm.pages import PagesRoot
+    from worm.pages import PageTools
 
-    clock = SystemClock()
-    return DbKeys(name, PagesRoot(store, name, clock=clock, ids=Ids.system(clock)).read().branch(branch).id)
+    return PageTools(store, name).log_keys(branch)
 
 
 def list_logs(target: Target, format: Report = ReportFormat.table) -> None:
