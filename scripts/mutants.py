@@ -44,7 +44,6 @@ ROOMS = [
     "collections/",
     "tables/",
     "spaces/",
-    "bridge/",
     "log/",
     "upkeep/pushed_schema.py",
     "cli/relayout.py",

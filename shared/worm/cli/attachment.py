@@ -29,38 +29,32 @@ from worm.cli.bucket_parts import AttachedPlace, Events, SettingPart, attached_p
 from worm.clock import Clock, iso_seconds, moment_of
 from worm.collections import layout
 from worm.errors import Conflict, Denied, Invalid, NotFound, WormError
-from worm.formats import (
-    ANYTHING,
-    FLAG,
-    TEXT,
-    TIME,
-    JsonObject,
-    JsonValue,
-    check_shape,
-    dumps,
-    list_of,
-    loads_own,
-    nullable,
-    one_of,
-    record,
-)
+from worm.formats import JsonObject, JsonValue, dumps, loads_own, shapes
 from worm.store import BucketSettings, Gone, Lost, Store, Unreadable, Won, same
 
 VERSION = 1
 AGAIN = "run the same command again"
-_ADDED = record(
+_ADDED = shapes.record(
     "a part that attach added",
-    {"setting": TEXT, "member": TEXT, "id": TEXT, "value": ANYTHING, "was": ANYTHING, "at": TIME, "isDone": FLAG},
+    {
+        "setting": shapes.TEXT,
+        "member": shapes.TEXT,
+        "id": shapes.TEXT,
+        "value": shapes.ANYTHING,
+        "was": shapes.ANYTHING,
+        "at": shapes.TIME,
+        "isDone": shapes.FLAG,
+    },
 )
-RECORD = record(
+RECORD = shapes.record(
     "a record of worm attach",
     {
-        "version": one_of(VERSION),
-        "bucket": TEXT,
-        "prefix": TEXT,
-        "events": one_of(*(one.value for one in Events)),
-        "queue": nullable(TEXT),
-        "added": list_of(_ADDED),
+        "version": shapes.one_of(VERSION),
+        "bucket": shapes.TEXT,
+        "prefix": shapes.TEXT,
+        "events": shapes.one_of(*(one.value for one in Events)),
+        "queue": shapes.nullable(shapes.TEXT),
+        "added": shapes.list_of(_ADDED),
     },
 )
 
@@ -99,7 +93,7 @@ class AttachRecord:
         if found is None:
             return None
         shape = loads_own(found.body, layout.ATTACHED_KEY)
-        check_shape(shape, RECORD, layout.ATTACHED_KEY, hint="it was edited; restore an older version of it")
+        shapes.check(shape, RECORD, layout.ATTACHED_KEY, hint="it was edited; restore an older version of it")
         if (shape["bucket"], shape["prefix"]) != (place.bucket, place.prefix):
             there = f"s3://{shape['bucket']}/{shape['prefix']}"
             raise Invalid(

@@ -26,8 +26,8 @@ from worm.formats import (
     LogRepairReport,
     LogTools,
     LogVerifyReport,
-    Torn,
     dumps,
+    frames,
 )
 from worm.log import CommitLogTools, DbKeys, Lease, LogCollector, LogReader, lease_file, root_file
 from worm.store import Store
@@ -72,10 +72,9 @@ def _tools(target: Target, name: str | None, branch: str = "", *, for_writing: b
 def _keys(store: Store, name: str, branch: str) -> DbKeys:
     if branch in ("", MAIN):
         return DbKeys(name)
-    from worm.pages import PagesRoot
+    from worm.pages import PageTools
 
-    clock = SystemClock()
-    return DbKeys(name, PagesRoot(store, name, clock=clock, ids=Ids.system(clock)).read().branch(branch).id)
+    return PageTools(store, name).log_keys(branch)
 
 
 def list_logs(target: Target, format: Report = ReportFormat.table) -> None:
@@ -217,7 +216,7 @@ def cat(
     if tools.kept_from > 1:
         echo(f"note: the log is kept since LSN {tools.kept_from}; earlier records are deleted", err=True)
     for item in tools.cat(after=after):
-        if isinstance(item, Torn):
+        if isinstance(item, frames.Torn):
             show_torn(item)
         elif ns in (None, item.value.get("ns")) and op in (None, item.value.get("op")):
             echo(shown(item, raw=raw))
@@ -235,7 +234,7 @@ def tail(
     if lines < 0:
         raise Invalid("--lines must not be negative")
     for item in _tools(target, name, branch).tail(lines, follow=follow):
-        if isinstance(item, Torn):
+        if isinstance(item, frames.Torn):
             show_torn(item)
         else:
             echo(shown(item, raw=raw))
@@ -291,7 +290,7 @@ def _decoded(value: JsonObject) -> JsonObject:
     return value
 
 
-def show_torn(torn: Torn) -> None:
+def show_torn(torn: frames.Torn) -> None:
     echo(f"note: {torn.size} torn bytes after byte {torn.offset}: an unfinished write", err=True)
 
 

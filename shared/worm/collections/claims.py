@@ -54,29 +54,25 @@ from worm.errors import (
     shown,
 )
 from worm.formats import (
-    ANYTHING,
-    TEXT,
     JsonObject,
     JsonValue,
     Missing,
     ModelDef,
-    check_shape,
     dumps,
     field_value,
     loads_own,
     normal,
-    one_of,
-    record,
+    shapes,
 )
 from worm.store import NotModified, Object, Read, Won, chunked, in_parallel
 from worm.values import dataclass
 
 REPAIR = "run `worm repair` to rewrite it"
 _NAME = re.compile("[0-9a-f]{64}")
-CLAIM = record(
+CLAIM = shapes.record(
     "a claim that this version of worm reads",
-    {"version": one_of(1), "id": TEXT, "value": ANYTHING, "claim": TEXT},
-    {"over": TEXT},
+    {"version": shapes.one_of(1), "id": shapes.TEXT, "value": shapes.ANYTHING, "claim": shapes.TEXT},
+    {"over": shapes.TEXT},
 )
 
 
@@ -148,7 +144,7 @@ class Claim:
         except Corrupt as damage:
             damage.hint = REPAIR
             raise
-        check_shape(shape, CLAIM, key, hint=REPAIR)
+        shapes.check(shape, CLAIM, key, hint=REPAIR)
         return cls(
             id=cast(str, shape["id"]),
             value=shape["value"],

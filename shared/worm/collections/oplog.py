@@ -35,7 +35,7 @@ from worm.collections.entries import SEQ_MAX, Document, Head, OplogEntry
 from worm.collections.layout import ArchiveName, KeyInfo, KeyKind, StorageResolver, digest_of, mark_name, seconds_left
 from worm.collections.trash import delete_unchanged
 from worm.errors import Corrupt, Denied, Invalid
-from worm.formats import decode_whole, dumps
+from worm.formats import dumps, frames
 from worm.store import IfAbsent, Lost, Object, Put, Read, Store, Won
 from worm.values import dataclass
 
@@ -64,14 +64,14 @@ class Archive:
     @classmethod
     def from_bytes(cls, body: bytes, name: ArchiveName, key: str) -> Archive:
         """`Corrupt`, naming the archive, unless it holds exactly what its name says."""
-        frames = decode_whole(body, key=key)
+        lines = frames.decode_whole(body, key=key)
         if digest_of(body) != name.digest:
             raise Corrupt("its content does not match its name", key=key, hint="run `worm verify`")
-        entries = OplogEntry.from_shapes([frame.value for frame in frames], key)
+        entries = OplogEntry.from_shapes([line.value for line in lines], key)
         is_whole = len(entries) == name.last - name.first + 1
         if not is_whole or any(entry.seq != seq for seq, entry in enumerate(entries, start=name.first)):
             raise Corrupt(f"does not hold entries {name.first} to {name.last}", key=key)
-        return cls(name, key, entries, [frame.body for frame in frames])
+        return cls(name, key, entries, [line.body for line in lines])
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from worm.doors import door
 
 if TYPE_CHECKING:
+    from worm.formats import frames, shapes
     from worm.formats.csv_rows import JsonRow, csv_chunks, csv_text, json_line, spooled, unspooled, with_others
     from worm.formats.definition import (
         EVERYTHING_ELSE,
@@ -62,7 +63,6 @@ if TYPE_CHECKING:
         typed_problem,
         unescaped,
     )
-    from worm.formats.frames import BEGIN, End, Frame, Torn, damage, decode, decode_whole, encode, encode_parsed, frame
     from worm.formats.json_patch import PatchRefused, check_patch_document, patched
     from worm.formats.logs import (
         LogCompactReport,
@@ -75,24 +75,6 @@ if TYPE_CHECKING:
     )
     from worm.formats.members import Definition, Problem, boolean, dict_of, member
     from worm.formats.position import Position, before_the_kept, moment_in_utc, past_the_end, position_of
-    from worm.formats.shapes import (
-        ANYTHING,
-        FLAG,
-        OBJECT,
-        TEXT,
-        TIME,
-        WHOLE,
-        check_shape,
-        list_of,
-        nullable,
-        object_of,
-        one_of,
-        one_or_list_of,
-        record,
-        text_that,
-        tuple_of,
-        whole_number,
-    )
     from worm.formats.strict_json import (
         INT_MAX,
         INT_MIN,
@@ -132,13 +114,12 @@ else:
         fields: Check FieldDef IdType SINGLETON_ID check_id check_safe compile_field compile_object escape_id
         fields: field_definition field_name_problems field_problems id_of id_problem id_segment id_shown id_text
         fields: is_datetime is_datetime_start needs_escape new_id segment_id segment_problem typed_problem unescaped
-        frames: BEGIN End Frame Torn damage decode decode_whole encode encode_parsed frame
+        frames:
         json_patch: PatchRefused check_patch_document patched
         logs: LogCompactReport LogLine LogProblem LogRepairReport LogTools LogVerifyReport check_name
         members: Definition Problem boolean dict_of member
         position: Position before_the_kept moment_in_utc past_the_end position_of
-        shapes: ANYTHING FLAG OBJECT TEXT TIME WHOLE check_shape list_of nullable object_of one_of one_or_list_of record
-        shapes: text_that tuple_of whole_number
+        shapes:
         strict_json: INT_MAX INT_MIN JsonObject JsonValue MAX_BYTES MAX_DEPTH MISSING Missing as_json check_json
         strict_json: child_path dumps dumps_document field_value is_intact loads loads_document loads_own
         strict_json: loads_own_array normal number_of ordered seal type_name unseal

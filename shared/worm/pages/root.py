@@ -95,6 +95,12 @@ class PagesRoot:
                 fence.is_blank(self._store, self.keys, self._file.read)
             return None if found is None or found.root.deleted else found.pages
 
+    def branch_of(self, keys: DbKeys) -> tuple[str, int] | None:
+        """Name and applied slot of the branch with this log; None if there is none, or no page store at all."""
+        pages = self.find()
+        found = {} if pages is None else pages.branches
+        return next(((name, one.slot) for name, one in found.items() if one.id == keys.branch), None)
+
     @property
     def kind(self) -> DatabaseKind:
         """The kind as it was last read: no request."""

@@ -28,12 +28,13 @@ from worm.forks import in_child
 from worm.formats import SINGLETON_ID, Diff, FieldDiff, JsonObject, JsonValue, Position, Schema
 from worm.query import Percentiles, Plan, Sort
 from worm.sdk.access import D, Result
-from worm.sdk.database import Model, Worm, connect
+from worm.sdk.database import Worm, connect
 from worm.sdk.document import About, DocumentDict
 from worm.sdk.feed import ChangeRows
 from worm.sdk.merging import BranchChange, MergeResult
 from worm.sdk.migrating import Change, MigrationReport
 from worm.sdk.migration_rules import Rule
+from worm.sdk.model import Model
 from worm.sdk.past import CHANGED_MAX
 from worm.sdk.reading import Fields
 from worm.sdk.restoring import RestoreReport

@@ -42,7 +42,7 @@ from worm.collections import (
     row_weight,
 )
 from worm.errors import Corrupt
-from worm.formats import OBJECT, TEXT, JsonValue, check_shape, dumps, loads_own, nullable, record, tuple_of
+from worm.formats import JsonValue, dumps, loads_own, shapes
 from worm.store import chunked, in_parallel
 from worm.tables import (
     CHUNK,
@@ -82,15 +82,15 @@ BYTES_MAX = 8 << 20
 DAMAGED_MAX = 20
 """Damaged entities that a file reports with the reason; of the others, only the number."""
 STEM = "stage"
-STAGED = record(
+STAGED = shapes.record(
     "a staged row",
-    {"id": TEXT},
+    {"id": shapes.TEXT},
     {
-        "row": nullable(OBJECT),
-        "head": nullable(HEAD),
-        "etag": nullable(TEXT),
-        "modified": TEXT,
-        "damage": nullable(tuple_of("what is damaged", reason=TEXT, key=TEXT)),
+        "row": shapes.nullable(shapes.OBJECT),
+        "head": shapes.nullable(HEAD),
+        "etag": shapes.nullable(shapes.TEXT),
+        "modified": shapes.TEXT,
+        "damage": shapes.nullable(shapes.tuple_of("what is damaged", reason=shapes.TEXT, key=shapes.TEXT)),
     },
 )
 
@@ -157,7 +157,7 @@ class StagedRow:
     @classmethod
     def decode(cls, line: bytes, key: str) -> StagedRow:
         shape = loads_own(line, key=key)
-        check_shape(shape, STAGED, key)
+        shapes.check(shape, STAGED, key)
         head = cast("list[JsonValue] | None", shape.get("head"))
         damage = cast("list[str] | None", shape.get("damage"))
         return cls(

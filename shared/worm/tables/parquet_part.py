@@ -15,20 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from worm.collections import CUT, Row
 from worm.errors import Corrupt
-from worm.formats import (
-    MISSING,
-    OBJECT,
-    TEXT,
-    JsonObject,
-    JsonValue,
-    Missing,
-    check_shape,
-    loads_own,
-    loads_own_array,
-    object_of,
-    one_of,
-    record,
-)
+from worm.formats import MISSING, JsonObject, JsonValue, Missing, loads_own, loads_own_array, shapes
 from worm.store import Object, Store, in_parallel
 from worm.tables.manifest import ETAGS, SEQS, Manifest
 from worm.tables.parquet import (
@@ -59,11 +46,17 @@ if TYPE_CHECKING:
     from worm.tables.typed import Typed, TypedKind
 
 REPAIR = "run `worm repair` to rebuild it"
-OTHERS = record("what is known of ids without a row", {"seqs": SEQS, "etags": ETAGS})
-META = record(
+OTHERS = shapes.record("what is known of ids without a row", {"seqs": SEQS, "etags": ETAGS})
+META = shapes.record(
     "the description of a Parquet file that this version of worm reads",
-    {"version": one_of(VERSION), "of": TEXT, "forms": object_of(one_of(*FORMS)), "others": OTHERS, "stats": OBJECT},
-    {"crc32": TEXT},
+    {
+        "version": shapes.one_of(VERSION),
+        "of": shapes.TEXT,
+        "forms": shapes.object_of(shapes.one_of(*FORMS)),
+        "others": OTHERS,
+        "stats": shapes.OBJECT,
+    },
+    {"crc32": shapes.TEXT},
 )
 _TYPED: dict[Type, TypedKind] = {
     "string": "text",
@@ -116,7 +109,7 @@ class ParquetPart:
         check_crc(body, key)
         self._file = decode(body)
         meta = loads_own(self._file.about, key)
-        check_shape(meta, META, key, hint=REPAIR)
+        shapes.check(meta, META, key, hint=REPAIR)
         if meta["of"] != of:
             raise Corrupt(f"belongs to another partition: {meta['of']}", key=key, hint=REPAIR)
         self.count = self._file.count

@@ -15,13 +15,20 @@ from typing import cast
 from worm.clock import iso_seconds, moment_of
 from worm.collections import Collection, punctual
 from worm.errors import Corrupt
-from worm.formats import FLAG, TEXT, WHOLE, JsonObject, check_shape, dumps, id_segment, loads_own, record
+from worm.formats import JsonObject, dumps, id_segment, loads_own, shapes
 from worm.values import dataclass
 
-CURSOR = record(
+CURSOR = shapes.record(
     "the cursor of a sweep",
     {},
-    {"from": TEXT, "listed": WHOLE, "startedAt": TEXT, "finishedAt": TEXT, "bySpark": FLAG, "after": TEXT},
+    {
+        "from": shapes.TEXT,
+        "listed": shapes.WHOLE,
+        "startedAt": shapes.TEXT,
+        "finishedAt": shapes.TEXT,
+        "bySpark": shapes.FLAG,
+        "after": shapes.TEXT,
+    },
 )
 
 
@@ -42,7 +49,7 @@ class SweepCursor:
         found = collection.store.get(key)
         try:
             shape = {} if found is None else loads_own(found.body, key=key)
-            check_shape(shape, CURSOR, key)
+            shapes.check(shape, CURSOR, key)
         except Corrupt:
             return cls()
         start = cast(str, shape.get("from", "")) or _id_of_key(collection, cast(str, shape.get("after", "")))
