@@ -32,11 +32,12 @@ from worm.collections.snapshots import Snapshot
 from worm.collections.trash import Tombstone
 from worm.errors import Corrupt, WormError
 from worm.formats import load_pushed
-from worm.formats.strict_json import JsonObject, JsonValue, unseal
+from worm.formats.strict_json import JsonObject, JsonValue
 from worm.tables import parts, view
 from worm.tables.index import Index
 from worm.tables.manifest import Manifest
 from worm.tables.root import Root, decode_directory
+from worm.tables.sealed import unseal
 
 FAST, SLOW = 701, 17
 """Of so many mutants one is tried by everything that reads the file, in `make check` and in the slow test. Decoders see

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         unique_value,
     )
     from worm.collections.collection import Collection, EntityOutcome
+    from worm.collections.difference import Diff, FieldDiff, diff
     from worm.collections.documents import (
         ACTOR,
         AGAIN,
@@ -146,6 +147,7 @@ else:
         claims: Claims Digests Finding Holders Reservation Rows UniqueValue Wanted about_stored audit_claims
         claims: audit_wanted claim_unclaimed judged_claim restore_claims restore_wanted unique_indexes unique_value
         collection: Collection EntityOutcome
+        difference: Diff FieldDiff diff
         documents: ACTOR AGAIN DocumentVersion EXISTS MAX_DOCUMENT_BYTES NOTE NO_VERSION OP Origin RESERVED TRUST
         documents: author_metadata is_written_over write_metadata
         entries: APART CUT Change Document HEAD Head Heads OPS Op OplogEntry REBUILT Row SEQ_MAX change_sets

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from worm.collections import SCHEMA_KEY, Document
+from worm.collections import SCHEMA_KEY, Document, FieldDiff, diff
 from worm.errors import Conflict, Invalid, WormError, shown
-from worm.formats import FieldDiff, JsonObject, ModelDef, Schema, diff, dumps, load_pushed, same
+from worm.formats import JsonObject, ModelDef, Schema, dumps, load_pushed, same
 from worm.sdk.access import Touched
 from worm.sdk.bulk import groups_of
 from worm.sdk.document import About
