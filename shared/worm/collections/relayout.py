@@ -30,7 +30,7 @@ from worm.collections.layout import OPLOG_DIR, SCHEMA_KEY, SNAPSHOTS_DIR, TRASH_
 from worm.collections.push import load_pushed_schema, push_schema
 from worm.collections.trash import delete_unchanged
 from worm.errors import Conflict, Corrupt, Invalid, NotFound
-from worm.formats import JsonValue, ModelDef, Schema, StorageDef, dumps, load_pushed, loads_own
+from worm.formats import JsonValue, ModelDef, Schema, StorageDef, dumps, loads_own
 from worm.store import PUT_ID, PUT_TRY, Gone, Listed, Lost, Object, ObjectInfo, Read, Store, Won, chunked
 
 Directory = Literal["oplog", "snapshots", "trash"]
@@ -214,7 +214,7 @@ class Relayout:
         current = self._store.get(SCHEMA_KEY)
         if current is None:
             raise NotFound("the schema was removed during the relayout", key=SCHEMA_KEY)
-        schema = load_pushed(current.body, SCHEMA_KEY)
+        schema = Schema.from_bytes(current.body, SCHEMA_KEY)
         if not same_places(schema.storage, self._target):
             if not same_places(schema.storage, marker.source):
                 raise pushed_meanwhile(None)

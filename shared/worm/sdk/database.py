@@ -19,7 +19,7 @@ from worm.clock import Clock, Ids, SystemClock
 from worm.collections import load_pushed_schema
 from worm.errors import Conflict, Denied, Hint, Invalid, NotFound, WormError, shown
 from worm.forks import new_lock
-from worm.formats import JsonValue, Position, Schema, checked_schema, load_schema, position_of
+from worm.formats import JsonValue, Position, Schema, load_schema, position_of
 from worm.sdk.access import Result
 from worm.sdk.document import About, DocumentDict
 from worm.sdk.model import Model
@@ -156,7 +156,7 @@ class Worm(Upkeep):
         ids: Ids | None = None,
     ) -> None:
         check_store(store)
-        checked_schema(schema)
+        Schema.require(schema)
         settings = Settings(actor=actor, reason=reason, maintenance=maintenance)
         super().__init__(store, settings, schema=schema, probe=probe, clock=clock, ids=ids)
         self._models: dict[str, Model[DocumentDict]] = {}

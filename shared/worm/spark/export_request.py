@@ -15,7 +15,7 @@ from typing import Literal, get_args
 from urllib.parse import unquote
 
 from worm.errors import Invalid
-from worm.formats import ModelDef, undeclared_fields
+from worm.formats import ModelDef
 from worm.query import JsonFilter, both, filter_fields, parse_filter, parse_names, parse_select, parse_where
 from worm.spark.cluster import JobSpec
 
@@ -89,7 +89,7 @@ class ExportRequest:
         selected = parse_select(select)
         by, kind = parse_names(partition_by, "--partition-by"), _kind(history=history, changes=changes)
         columns = by if kind == "documents" else []  # others have columns that are no fields
-        undeclared_fields(definition, [*filter_fields(wanted), *(selected or []), *columns])
+        definition.undeclared_fields([*filter_fields(wanted), *(selected or []), *columns])
         made = cls(
             spec,
             out,
