@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from worm.collections.claiming import Claiming
     from worm.collections.claims import Claims, Digests, Finding, Holders, Reservation, Rows, UniqueValue, Wanted
     from worm.collections.collection import Collection, EntityOutcome
+    from worm.collections.difference import Diff, FieldDiff, diff
     from worm.collections.documents import (
         ACTOR,
         AGAIN,
@@ -94,6 +95,7 @@ else:
         claiming: Claiming
         claims: Claims Digests Finding Holders Reservation Rows UniqueValue Wanted
         collection: Collection EntityOutcome
+        difference: Diff FieldDiff diff
         documents: ACTOR AGAIN DocumentVersion EXISTS MAX_DOCUMENT_BYTES NOTE NO_VERSION OP Origin RESERVED TRUST
         documents: author_metadata is_written_over write_metadata
         entries: APART CUT Change ChangeSet Document HEAD Head Heads OPS OplogEntry REBUILT Row SEQ_MAX exact_name
