@@ -92,7 +92,7 @@ def list_spaces(url: str, *, endpoint_url: str | None = None, clock: Clock | Non
         if path.name != f"x{SUFFIX}":
             return [path.stem] if path.is_file() else []
         return sorted(one.stem for one in path.parent.glob(f"*{SUFFIX}") if not segment_problem(one.stem))
-    from worm.pages import databases
+    from worm.log import databases
 
     clock = clock or SystemClock()
     store = open_store(url, endpoint_url=endpoint_url, clock=clock, ids=Ids.system(clock))
