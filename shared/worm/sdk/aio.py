@@ -42,7 +42,7 @@ from worm.sdk.searching import HistoryEntry, HistoryRows
 from worm.sdk.sql import DuckConnection, DuckRelation, Params, SqlRows
 from worm.sdk.transacting import DocumentTransaction, ModelName
 from worm.sdk.upkeep import Names
-from worm.spaces import Branch, Policy
+from worm.spaces import Branch, Materialized, Policy
 from worm.store import Durability
 from worm.tables import (
     RETENTION_DAYS,
@@ -54,7 +54,7 @@ from worm.tables import (
     VerifyReport,
     silent,
 )
-from worm.upkeep import Maintenance, Materialized, ModelProgress, PurgeReport, PushPlan, RepairReport, SweepReport, Why
+from worm.upkeep import Maintenance, ModelProgress, PurgeReport, PushPlan, RepairReport, SweepReport, Why
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -137,6 +137,16 @@ class OpenSpaces:
         self._spaces: dict[str, Space] = {}
         self._opening = new_lock()
 
+    @staticmethod
+    def database_of(name: str) -> str:
+        """The database of the space with this name; `Invalid` if it cannot be a name."""
+        return database_id(name)
+
+    @staticmethod
+    def name_of(db_id: str) -> str | None:
+        """The space that a database belongs to, by its name; None for another kind of database."""
+        return db_id.removeprefix(PREFIX) if db_id.startswith(PREFIX) else None
+
     def make(self, name: str) -> Space:
         """The space; created if it does not exist."""
         return self._open(name, create=True)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from worm.upkeep.deployment.dead_letters import DeadLetterQueue, Letter, LetterChoice, about, queues_of
     from worm.upkeep.deployment.stack import Stack
     from worm.upkeep.folding import Abandoned, abandoned
-    from worm.upkeep.materialize import Materialized, Materializer
+    from worm.upkeep.materialize import Materializer
     from worm.upkeep.purge import Purge, PurgeReport
     from worm.upkeep.push_plan import ModelPlan, ModelProgress, PushPlan, plan_push, warn_if_different
     from worm.upkeep.repair import RepairReport, put_aside, repair_model
@@ -74,7 +74,7 @@ else:
         deployment.dead_letters: DeadLetterQueue Letter LetterChoice about queues_of
         deployment.stack: Stack
         folding: Abandoned abandoned
-        materialize: Materialized Materializer
+        materialize: Materializer
         purge: Purge PurgeReport
         push_plan: ModelPlan ModelProgress PushPlan plan_push warn_if_different
         repair: RepairReport put_aside repair_model

@@ -33,7 +33,7 @@ from worm.collections import (
 )
 from worm.errors import Corrupt, Invalid
 from worm.log import DbKeys, Segment
-from worm.spaces import PREFIX as SPACE_PREFIX
+from worm.spaces import OpenSpaces
 from worm.store import PROBE_PREFIX, Object, ObjectInfo, acceptable
 from worm.tables import REPLACED, Manifest, Table, needed_files
 from worm.upkeep.repair import ASIDE
@@ -424,8 +424,8 @@ class _SystemKey:
         database = DbKeys.database_of(self._key)
         if database is None:
             return Verdict.UNMATCHED, "it is next to the databases under db/ and belongs to none", NOTHING
-        space = database.removeprefix(SPACE_PREFIX)
-        what = f"of the database '{database}'" if space == database else f"of the space '{space}'"
+        space = OpenSpaces.name_of(database)
+        what = f"of the database '{database}'" if space is None else f"of the space '{space}'"
         check = f"`worm log verify {shlex.quote(database)} --url {shlex.quote(self._session.store.url)}` checks the log"
         if found is None:
             return Verdict.ABSENT, f"an object {what}. It does not exist", check

@@ -5,7 +5,7 @@ where the last one ended, according to the root, and is published by one compare
 duplicated, late, out of order, and go to several workers at once. A message is done when the root says that its segment
 is applied.
 
-For documents in a space, the log is the source of truth (`upkeep/materialize.py`). They are brought to its end
+For documents in a space, the log is the source of truth (`spaces/bridge/following.py`). They are brought to its end
 whatever the root says: the process that flushed may have died before that, or be a writer that does not handle
 documents.
 
