@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 from worm.doors import door
 
 if TYPE_CHECKING:
-    from worm.upkeep import costs, dead_letters
+    from worm.upkeep import costs
+    from worm.upkeep import dead_letters
     from worm.upkeep.adopt import push, push_session
     from worm.upkeep.deployment.aws import Aws
     from worm.upkeep.deployment.checkup import Checkup, Health, table_freshness
     from worm.upkeep.deployment.stack import Stack
     from worm.upkeep.folding import Abandoned
-    from worm.upkeep.materialize import Materialized, Materializer
+    from worm.upkeep.materialize import Materializer
     from worm.upkeep.purge import Purge, PurgeReport
     from worm.upkeep.push_plan import ModelPlan, ModelProgress, PushPlan, plan_push, warn_if_different
     from worm.upkeep.pushed_schema import Adopted, PushReport, load_pushed_schema, push_schema
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from worm.upkeep.sweep import Sweep, scheduled
     from worm.upkeep.sweep_cursor import SweepCursor
     from worm.upkeep.sweep_listing import RangeListing, Seen
-    from worm.upkeep.sweep_pass import EVERYTHING, DocumentPass, HistoryPass, How, SweepReport
+    from worm.upkeep.sweep_pass import DocumentPass, EVERYTHING, HistoryPass, How, SweepReport
     from worm.upkeep.verdicts import Verdict, Why
     from worm.upkeep.verify_record import record_verify
     from worm.upkeep.verifying import verify_model
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
     from worm.upkeep.workers.capture import Capture
     from worm.upkeep.workers.compact import Compact
     from worm.upkeep.workers.lambdas import (
-        NO_SCHEMA,
         Function,
+        NO_SCHEMA,
         PartialBatchAnswer,
         Reporting,
         ScheduleAnswer,
@@ -50,7 +51,7 @@ else:
         deployment.checkup: Checkup Health table_freshness
         deployment.stack: Stack
         folding: Abandoned
-        materialize: Materialized Materializer
+        materialize: Materializer
         purge: Purge PurgeReport
         push_plan: ModelPlan ModelProgress PushPlan plan_push warn_if_different
         pushed_schema: Adopted PushReport load_pushed_schema push_schema
