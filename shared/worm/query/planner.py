@@ -38,7 +38,7 @@ from typing import Literal
 from worm.errors import Hint, Invalid
 from worm.formats import JsonValue
 from worm.query.needs import Lookup, Needs, Strategy, leaves
-from worm.tables import ASSUMED_BYTES, COMMON_IDS, Size, entry_key
+from worm.tables import ASSUMED_BYTES, COMMON_IDS, Size
 from worm.values import dataclass
 
 PROMISED = 10
@@ -386,7 +386,7 @@ def _first(needs: Needs, strategy: Strategy, size: Size) -> Cost:
         return Cost({"GET": len(indexes)}, len(indexes) * size.count * ENTRY_BYTES)
     # The file of the first index (which says that there are parts), the root for each, the parts of the values, and
     # all deltas.
-    parts = [part for one in indexes for part in size.index_parts(one.index.field, map(entry_key, one.values))]
+    parts = [part for one in indexes for part in size.index_parts(one.index.field, one.values)]
     gets = 1 + len(indexes) + len(parts) + size.deltas
     return Cost({"GET": gets}, size.root_bytes + sum(parts) + size.delta_bytes)
 

@@ -61,7 +61,6 @@ from worm.sdk.past import (
     PastStates,
     attempted_then,
     check_changed,
-    check_most,
 )
 from worm.sdk.rows import ArrowRows, Rows
 from worm.sdk.searching import HistorySource
@@ -702,6 +701,11 @@ def _decimals(value: object) -> object:
     if isinstance(value, list | tuple | set | frozenset):
         return [_decimals(one) for one in value]
     return str(value) if isinstance(value, Decimal) else value
+
+
+def check_most(most: object) -> None:
+    if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 0):
+        raise Invalid(f"must be a whole number, or None for no limit, not {shown(most)}", path="max_changed")
 
 
 def _why_partial(request: Request) -> str:
