@@ -67,7 +67,6 @@ if TYPE_CHECKING:
         exact_name,
         is_cut,
         row_weight,
-        table_row,
     )
     from worm.collections.id_ranges import (
         AFTER_SLASH,
@@ -149,7 +148,7 @@ else:
         documents: ACTOR AGAIN DocumentVersion EXISTS MAX_DOCUMENT_BYTES NOTE NO_VERSION OP Origin RESERVED TRUST
         documents: author_metadata is_written_over write_metadata
         entries: APART CUT Change Document HEAD Head Heads OPS Op OplogEntry REBUILT Row SEQ_MAX change_sets
-        entries: decode_changes decode_head encode_changes encode_head exact_name is_cut row_weight table_row
+        entries: decode_changes decode_head encode_changes encode_head exact_name is_cut row_weight
         id_ranges: AFTER_SLASH IDS_PER_RANGE_MAX IdRange KnownIds Scan known_ids plan_ranges probed_ranges punctual
         id_ranges: ranges_between thinned
         infer: CollectionReport InferReport SAMPLES_MAX infer_schema

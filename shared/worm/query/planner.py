@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Literal
 
@@ -318,6 +318,10 @@ class Plan:
     def misses_manifest(self) -> bool:
         """Was every document read because the model's manifest cannot be used? Rebuilding it helps."""
         return self.reason == UNUSABLE
+
+    def measured(self, requests: Mapping[str, int], bytes_read: int, rows: int) -> Plan:
+        """With what a run really took, and how many rows it gave."""
+        return replace(self, actual=Actual(Cost(dict(requests), bytes_read), rows))
 
     def __repr__(self) -> str:
         took = "" if self.actual is None else f"; took {_spent(self.actual.cost)}, rows: {self.actual.rows:,}"

@@ -31,18 +31,15 @@ from worm.formats import (
     undeclared_fields,
 )
 from worm.query import (
-    CHUNK,
     Aggregate,
     Answer,
     Cost,
     Distinct,
     DocumentState,
     Filter,
-    NoWrites,
     OwnWrites,
     Percentiles,
     Plan,
-    Query,
     Reader,
     Request,
     Sort,
@@ -547,7 +544,7 @@ class Reading(Access[D]):
             )
         if max_changed is not None and changed > max_changed:
             about += f"; refused, because max_changed is {max_changed:,}"
-        return NoWrites(about), cost
+        return OwnWrites(about), cost
 
     def _heads_files(self) -> int:
         """How many files hold the heads that were last read, besides their root."""
@@ -611,11 +608,11 @@ class Reading(Access[D]):
         asked["filter"] = self._by_id(asked["filter"])
         name = self._cursor_name
         source = name if moment is None else f"{name} at {moment.text}"  # a cursor belongs to one moment
-        query = Query.of(**asked, select=chosen, model=source)
-        if self._collection.definition.id_type == "int" and any(field == "id" for field, _ in query.sort):
+        request = Request.of(**asked, select=chosen, model=source, populate=fields, strategy=strategy)
+        if self._collection.definition.id_type == "int" and any(field == "id" for field, _ in request.query.sort):
             raise _unordered("sort")
-        undeclared_fields(self._collection.definition, sorted(query.fields()))
-        return Request.of(query, fields, strategy)
+        undeclared_fields(self._collection.definition, sorted(request.query.fields()))
+        return request
 
     def _answered(
         self, request: Request, moment: PastMoment | None = None, max_changed: int | None = CHANGED_MAX
@@ -763,11 +760,7 @@ def references_in(value: JsonValue) -> list[str]:
 
 
 def _read(collection: Collection, ids: Sequence[str]) -> dict[str, Document]:
-    found: dict[str, Document] = {}
-    for chunk in chunked(ids, CHUNK):
-        for one, document in read_documents(collection, chunk).items():
-            found[one] = {"id": one, **document}
-    return found
+    return {one: {"id": one, **document} for one, document in read_documents(collection, ids).items()}
 
 
 def _replaced(value: JsonValue, found: dict[str, Document | None]) -> JsonValue:
