@@ -195,6 +195,16 @@ class Collection:
         make = table_row if self.definition.keeps_whole_rows else project
         return make(document, self.definition.table_fields())
 
+    def as_row(self, entity_id: str, document: Document) -> Row:
+        """The document with the id of its key. If there is a table, a dotted name means a path, so a field with a dot
+        in its own name is kept apart, as in rows of the manifest."""
+        definition = self.definition
+        if definition.keeps_manifest and any("." in name for name in document):
+            return {"id": entity_id, **table_row(document, definition.table_fields())}
+        row: Row = {"id": entity_id, **document}
+        row["id"] = entity_id  # a document may write an int id as a number
+        return row
+
     def latest_versions(self, after: str | None = None, within: IdRange = _EVERYTHING) -> Iterator[tuple[str, Version]]:
         """The id and the newest version (or delete marker) of every document key that has one: keys ascending if there
         is no range. `after`: only keys after this one."""

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from worm.doors import door
 
 if TYPE_CHECKING:
-    from worm.formats import frames
-    from worm.formats import shapes
+    from worm.formats import frames, shapes
     from worm.formats.definition import (
         EVERYTHING_ELSE,
+        SYSTEM_FIELDS,
+        TIME_FIELDS,
         IndexDef,
         LakeDef,
         Layout,
@@ -18,18 +19,16 @@ if TYPE_CHECKING:
         Mode,
         ModelDef,
         ModelPath,
-        SYSTEM_FIELDS,
         Schema,
         SnapshotsDef,
         StorageDef,
-        TIME_FIELDS,
         duration_seconds,
         load_schema,
     )
     from worm.formats.fields import FieldDef, FieldsDef, is_datetime
     from worm.formats.ids import (
-        IdType,
         SINGLETON_ID,
+        IdType,
         check_safe,
         escape_id,
         id_problem,
@@ -42,11 +41,11 @@ if TYPE_CHECKING:
     from worm.formats.members import Problem
     from worm.formats.position import Position, before_the_kept, moment_in_utc, past_the_end, position_of
     from worm.formats.strict_json import (
-        JsonObject,
-        JsonValue,
         MAX_BYTES,
         MAX_DEPTH,
         MISSING,
+        JsonObject,
+        JsonValue,
         Missing,
         as_json,
         check_json,

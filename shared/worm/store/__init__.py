@@ -8,6 +8,10 @@ from worm.doors import door
 
 if TYPE_CHECKING:
     from worm.store.base import (
+        METADATA_BYTES_MAX,
+        NULL_VERSION,
+        PUT_ID,
+        PUT_TRY,
         Attempt,
         AttemptOutcome,
         Condition,
@@ -17,13 +21,9 @@ if TYPE_CHECKING:
         IfMatch,
         Listed,
         Lost,
-        METADATA_BYTES_MAX,
-        NULL_VERSION,
         NotModified,
         Object,
         ObjectInfo,
-        PUT_ID,
-        PUT_TRY,
         Put,
         Read,
         RequestCounter,
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
         same_version,
         whole_seconds,
     )
-    from worm.store.bucket import BucketSettings, MINIMUM_SIZE, SETTINGS, Setting, Unreadable, same
+    from worm.store.bucket import MINIMUM_SIZE, SETTINGS, BucketSettings, Setting, Unreadable, same
     from worm.store.cas import CasFile, Invariant, InvariantBroken, Rules
     from worm.store.memory import MemoryStore
     from worm.store.open import bucket_and_prefix, in_the_way, irregular_files, open_store, split_url
     from worm.store.pace import far_apart
-    from worm.store.parallel import Portions, Postponed, Room, THREADS, TURN_BYTES, carried, chunked, in_parallel
+    from worm.store.parallel import THREADS, TURN_BYTES, Portions, Postponed, Room, carried, chunked, in_parallel
     from worm.store.posix import fcntl
     from worm.store.probe import PROBE_PREFIX, ensure_safe, ensure_safe_once, trust
     from worm.store.resolve import ResolvedWrites
