@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from worm.doors import door
 
 if TYPE_CHECKING:
+    from worm.api import tokens
     from worm.api.app import Api, failure_of
     from worm.api.call import ApiSettings
     from worm.api.credentials import DeployedCallers, Trust
     from worm.api.local import LocalApi
     from worm.api.opening import open_on_lambda
-    from worm.api.tokens import DAYS, DAYS_MAX, Token, create_token, list_tokens, revoke_token
 else:
     __getattr__ = door(
         __name__,
@@ -22,6 +22,6 @@ else:
         credentials: DeployedCallers Trust
         local: LocalApi
         opening: open_on_lambda
-        tokens: DAYS DAYS_MAX Token create_token list_tokens revoke_token
+        tokens:
         """,
     )

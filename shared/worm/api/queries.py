@@ -24,7 +24,7 @@ from worm.api.routes import BRANCH, DOCUMENT, Parameter, Route
 from worm.errors import Invalid, shown
 from worm.formats import JsonObject, JsonValue, ModelDef, loads, undeclared_notes
 from worm.query import Aggregate, Plan, Request, Sort, TooExpensive, at_most, request_text
-from worm.sdk import CHANGED_MAX, DocumentDict, Model, Rows, populated_fields, referred_model
+from worm.sdk import CHANGED_MAX, DocumentDict, Model, Rows, populated_models
 from worm.store import metered
 from worm.values import dataclass
 
@@ -287,8 +287,8 @@ def _estimated(plan: Plan, explained: Plan) -> Plan:
 def check_populated(call: Call, name: str, populate: Sequence[str] | None) -> None:
     """A reference may lead to a model that the caller may not see."""
     definition = call.session.schema.model(name)
-    for one in populated_fields(definition, None if populate is None else list(populate)):
-        call.check_model(referred_model(definition.fields[one]))
+    for one in populated_models(definition, None if populate is None else list(populate)):
+        call.check_model(one)
 
 
 def count_documents(call: Call) -> JsonObject:

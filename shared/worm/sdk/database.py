@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from worm.collections import PushReport
     from worm.sdk.feed import ChangeFeed, ChangeRows
     from worm.sdk.merging import BranchChange, Merge, MergeResult
-    from worm.sdk.migrating import Change, MigrationReport
-    from worm.sdk.migration_rules import Rule
+    from worm.sdk.migrating import MigrationReport
+    from worm.sdk.migration_rules import Change, Rule
     from worm.sdk.restoring import RestoreReport
     from worm.sdk.searching import HistoryEntry, HistoryRows, HistorySource
     from worm.sdk.sql import Params, SqlRows
