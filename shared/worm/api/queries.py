@@ -22,7 +22,7 @@ from worm.api.documents import shape_of
 from worm.api.problems import HttpProblem
 from worm.api.routes import BRANCH, DOCUMENT, Parameter, Route
 from worm.errors import Invalid, shown
-from worm.formats import JsonObject, JsonValue, ModelDef, loads, undeclared_notes
+from worm.formats import JsonObject, JsonValue, ModelDef, loads
 from worm.query import Aggregate, Plan, Request, Sort, TooExpensive, at_most, request_text
 from worm.sdk import CHANGED_MAX, DocumentDict, Model, Rows, populated_models
 from worm.store import metered
@@ -264,7 +264,7 @@ def _rows_answer(call: Call, model: Model[DocumentDict], asked: AskedRows) -> Ht
 
 def noted(call: Call, model: str, shape: dict[str, Any], fields: Iterable[str]) -> dict[str, Any]:
     """The answer, with `notes` about undeclared fields, which may be typos."""
-    notes = undeclared_notes(call.session.schema.model(model), sorted(fields))
+    notes = call.session.schema.model(model).undeclared_notes(sorted(fields))
     return {**shape, "notes": notes} if notes else shape
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from worm.query.own_writes import DocumentState, IndexedValues, OtherStates, OwnWrite, OwnWrites
     from worm.query.planner import REBUILD, Cost, Plan
     from worm.query.query import Sort
+    from worm.query.request_text import filter_fields
     from worm.query.stream import Stream
 else:
     __getattr__ = door(
@@ -30,6 +31,7 @@ else:
         planner: Cost Plan REBUILD
         query: Sort
         request_text:
+        request_text: filter_fields
         stream: Stream
         """,
     )

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import cast
 
-from worm.collections import Change, Collection, Heads, collection_sentinel
+from worm.collections import Change, Collection, Heads
 from worm.errors import Corrupt, Denied, Invalid, Unavailable
-from worm.formats import WHOLE, IndexDef, JsonValue, check_shape, loads_own, record
+from worm.formats import IndexDef, JsonValue, loads_own, shapes
 from worm.store import CasFile, chunked
 from worm.tables.build import (
     DocumentNews,
@@ -40,7 +40,7 @@ from worm.tables.root import Counted, whole_root
 from worm.tables.tree import HeadsTree, ManifestTree
 from worm.tables.view import PartFiles, TableView
 
-COUNTED = record("a sentinel", {}, {"count": WHOLE})
+COUNTED = shapes.record("a sentinel", {}, {"count": shapes.WHOLE})
 ROUNDS_MAX = 10
 # A worker merges bases up to this size right after its fold. The sweep merges larger ones, as far as its memory allows
 # (about four times the base); even larger ones are left to rebuilds.
@@ -99,7 +99,7 @@ class Table:
         stored, key = self.sentinel.read(), self.sentinel.key
         try:
             shape = {} if stored is None else loads_own(stored, key)
-            check_shape(shape, COUNTED, key)
+            shapes.check(shape, COUNTED, key)
         except Corrupt:
             return None
         return cast("int | None", shape.get("count"))
@@ -511,8 +511,8 @@ class Table:
         """Count and time, for people who look into the bucket; nothing depends on them. For a partitioned table, they
         are as of the last merge."""
         if counted is not None:
-            wanted = collection_sentinel(
-                self._definition, count=counted.count, last_modified=counted.last_updated or None
+            wanted = self.collection.resolver.collection_sentinel(
+                self.collection.name, count=counted.count, last_modified=counted.last_updated or None
             )
             self.sentinel.update(lambda stored: None if stored == wanted else wanted)
 
