@@ -23,7 +23,7 @@ from worm.api.problems import HttpProblem
 from worm.api.routes import BRANCH, DOCUMENT, Parameter, Route
 from worm.errors import Invalid, shown
 from worm.formats import JsonObject, JsonValue, ModelDef, loads
-from worm.query import Aggregate, Plan, Request, Sort, TooExpensive, at_most, request_text
+from worm.query import Aggregate, Plan, Request, Sort, budget, request_text
 from worm.sdk import CHANGED_MAX, DocumentDict, Model, Rows, populated_models
 from worm.store import metered
 from worm.values import dataclass
@@ -221,9 +221,9 @@ def model_of(call: Call, body: JsonObject) -> Model[DocumentDict]:
 def within(call: Call, *, allow_scan: bool) -> Iterator[None]:
     """Limits the requests of queries inside the block."""
     try:
-        with at_most(None if allow_scan else call.settings.max_requests):
+        with budget.at_most(None if allow_scan else call.settings.max_requests):
             yield
-    except TooExpensive as refused:
+    except budget.TooExpensive as refused:
         hint = "filter by an indexed field, ask for less, or pass allowScan=true"
         raise HttpProblem(400, "too-expensive", refused.message, hint=hint, plan=refused.plan.shape()) from None
     except Invalid as mistake:
