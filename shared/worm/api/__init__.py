@@ -1,4 +1,8 @@
-"""The HTTP API: the verbs of the SDK as resources, for Lambda and for `worm serve` alike."""
+"""The HTTP API: the verbs of the SDK as resources, for Lambda and for `worm serve` alike.
+
+`Api` answers a call; `LocalApi` serves it on this machine. `tokens` are the read tokens of a bucket. Nothing here
+decides more than the SDK does: a call becomes a verb, and an error a problem with its status.
+"""
 
 from __future__ import annotations
 

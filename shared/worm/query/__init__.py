@@ -1,4 +1,12 @@
-"""Queries over tables: filters, sorting, the planner, execution, aggregates."""
+"""Answers queries from tables and documents: filters, order and pages, totals, plans with their cost.
+
+A `Request` is a checked query; a `Reader` runs it, or explains it with a `Plan`; a `Stream` gives batches. `OwnWrites`
+are what a session wrote and the table may lack; `OtherStates` are a collection on a branch or at a moment. An answer
+never depends on how it was found: a missing or damaged table costs requests, not rows.
+
+`request_text` reads what people write into a filter, sort or selection. `budget` limits the requests of a block.
+Nothing here writes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""The verbs. Import from `worm.sdk.database`."""
+"""The verbs of a database for Python programs: sessions, models, documents and transactions.
+
+`connect` opens a `Worm` session; a `Model` has the verbs for its documents; a `DocumentDict` knows the version that a
+save of it replaces. Every verb checks its arguments and raises a `WormError` that says what to write instead.
+
+`migration_rules` are changes of many documents as values; `operators` are changes of one. Nothing here prints, and no
+write relies on what a session remembers.
+"""
 
 from __future__ import annotations
 

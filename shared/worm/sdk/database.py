@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from worm.sdk.transacting import DocumentTransaction
     from worm.spaces import Branch, Materialized, OpenSpaces, Policy
     from worm.upkeep import PushPlan, PushReport, SweepReport, Why, push
-from worm.upkeep import PushPlan, SweepReport, Why, push
 
 __all__ = ["DocumentDict", "Maintenance", "Model", "Result", "Worm", "connect", "push"]
 
