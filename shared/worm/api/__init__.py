@@ -1,4 +1,8 @@
-"""The HTTP API: the verbs of the SDK as resources, for Lambda and for `worm serve` alike."""
+"""The HTTP API: the verbs of the SDK as resources, for Lambda and for `worm serve` alike.
+
+`Api` answers a call; `LocalApi` serves it on this machine. `tokens` are the read tokens of a bucket. Nothing here
+decides more than the SDK does: a call becomes a verb, and an error a problem with its status.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,12 @@ from typing import TYPE_CHECKING
 from worm.doors import door
 
 if TYPE_CHECKING:
-    from worm.api import csv_rows
+    from worm.api import csv_rows, tokens
     from worm.api.app import Api, failure_of
     from worm.api.call import ApiSettings
     from worm.api.credentials import DeployedCallers, Trust
     from worm.api.local import LocalApi
     from worm.api.opening import open_on_lambda
-    from worm.api.tokens import DAYS, DAYS_MAX, Token, create_token, list_tokens, revoke_token
 else:
     __getattr__ = door(
         __name__,
@@ -24,6 +27,6 @@ else:
         csv_rows:
         local: LocalApi
         opening: open_on_lambda
-        tokens: DAYS DAYS_MAX Token create_token list_tokens revoke_token
+        tokens:
         """,
     )

@@ -35,7 +35,7 @@ from worm.api.routes import (
 )
 from worm.errors import Invalid, NotFound
 from worm.formats import JsonObject, JsonValue
-from worm.sdk import DocumentDict, Model, check_operators, check_patch
+from worm.sdk import DocumentDict, Model, operators
 
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
@@ -153,7 +153,9 @@ def change_document(call: Call) -> HttpAnswer:
 
 def _check_change(kind: str, body: JsonObject) -> None:
     """Errors about a whole change name an argument of the SDK, which the body does not have."""
-    check, argument = (check_patch, "changes") if kind == MERGE_PATCH else (check_operators, "update")
+    check, argument = (
+        (operators.check_patch, "changes") if kind == MERGE_PATCH else (operators.check_operators, "update")
+    )
     try:
         check(body)
     except Invalid as mistake:

@@ -28,11 +28,10 @@ from worm.query import (
     Plan,
     Request,
     Sort,
-    TooExpensive,
-    at_most,
+    budget,
     request_text,
 )
-from worm.sdk import CHANGED_MAX, DocumentDict, Model, Rows, populated_fields, referred_model
+from worm.sdk import CHANGED_MAX, DocumentDict, Model, Rows, populated_models
 from worm.store import metered
 from worm.values import dataclass
 
@@ -229,9 +228,9 @@ def model_of(call: Call, body: JsonObject) -> Model[DocumentDict]:
 def within(call: Call, *, allow_scan: bool) -> Iterator[None]:
     """Limits the requests of queries inside the block."""
     try:
-        with at_most(None if allow_scan else call.settings.max_requests):
+        with budget.at_most(None if allow_scan else call.settings.max_requests):
             yield
-    except TooExpensive as refused:
+    except budget.TooExpensive as refused:
         hint = "filter by an indexed field, ask for less, or pass allowScan=true"
         raise HttpProblem(400, "too-expensive", refused.message, hint=hint, plan=refused.plan.shape()) from None
     except Invalid as mistake:
@@ -295,8 +294,8 @@ def _estimated(plan: Plan, explained: Plan) -> Plan:
 def check_populated(call: Call, name: str, populate: Sequence[str] | None) -> None:
     """A reference may lead to a model that the caller may not see."""
     definition = call.session.schema.model(name)
-    for one in populated_fields(definition, None if populate is None else list(populate)):
-        call.check_model(referred_model(definition.fields[one]))
+    for one in populated_models(definition, None if populate is None else list(populate)):
+        call.check_model(one)
 
 
 def count_documents(call: Call) -> JsonObject:

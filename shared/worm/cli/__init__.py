@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from worm.doors import door
 
 if TYPE_CHECKING:
-    from worm.cli.options import EndpointTarget, needs_extra
+    from worm.cli import options
     from worm.cli.output import table_lines
     from worm.cli.program import app
 else:
     __getattr__ = door(
         __name__,
         """
-        options: EndpointTarget needs_extra
+        options:
         output: table_lines
         program: app
         """,

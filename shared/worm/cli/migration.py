@@ -18,7 +18,7 @@ from worm.collections import Document
 from worm.errors import Invalid, shown
 from worm.formats import JsonObject, JsonValue, loads
 from worm.query import request_text
-from worm.sdk import Change, MigrationReport, Rule, apply_rules, convert, name_of, rename, rules_of
+from worm.sdk import MigrationReport, migration_rules
 
 EXIT_FAILED = 1
 FAILURES_MAX = 20
@@ -66,7 +66,9 @@ def migrate(
     if conditions is not None:
         note_undeclared(session.schema.model(model), request_text.filter_fields(conditions))
     given = _rules(renames or [], conversions or [], defaults or [], removals or [], rules)
-    change: Change | Sequence[Rule] = given if function is None else _composed(given, function)
+    change: migration_rules.Change | Sequence[migration_rules.Rule] = (
+        given if function is None else _composed(given, function)
+    )
     with progress_bar(f"Migrating {model}", is_hidden=format is ReportFormat.json) as show:
         report = session.migrate(model, change, filter=conditions, dry_run=dry_run, restart=restart, progress=show)
     if format is ReportFormat.json:
@@ -79,16 +81,16 @@ def migrate(
 
 def _rules(
     renames: list[str], conversions: list[str], defaults: list[str], removals: list[str], file: Path | None
-) -> list[Rule]:
+) -> list[migration_rules.Rule]:
     """Renames first, then conversions, defaults and removals, then the rules of the file."""
-    found: list[Rule] = [rename(*_pair(text, "--rename OLD=NEW")) for text in renames]
-    found += [convert(*_pair(text, "--convert FIELD=TYPE")) for text in conversions]
+    found: list[migration_rules.Rule] = [migration_rules.rename(*_pair(text, "--rename OLD=NEW")) for text in renames]
+    found += [migration_rules.convert(*_pair(text, "--convert FIELD=TYPE")) for text in conversions]
     shapes: list[JsonValue] = [_default(text) for text in defaults]
     shapes += [{"remove": name} for name in removals]
-    found += rules_of(shapes)
+    found += migration_rules.rules_of(shapes)
     if file is not None:
         try:
-            found += rules_of(loads(existing_file(file).read_bytes()))
+            found += migration_rules.rules_of(loads(existing_file(file).read_bytes()))
         except Invalid as mistake:
             raise Invalid(f"{file}: {mistake.message}", hint=mistake.hint) from mistake
     return found
@@ -110,22 +112,22 @@ def _default(text: str) -> JsonObject:
         raise Invalid(f"--default {shown(text)}: the value is not JSON", hint=hint) from mistake
 
 
-def _composed(rules: Sequence[Rule], where: str) -> Change:
+def _composed(rules: Sequence[migration_rules.Rule], where: str) -> migration_rules.Change:
     """The rules, then the function. A resumed run is identified by both, and by the function's code."""
     function = _function(where)
 
     def change(document: Document) -> Document:
-        ruled = apply_rules(rules, document)
+        ruled = migration_rules.apply_rules(rules, document)
         returned = function(ruled)
         return ruled if returned is None else returned
 
-    own = name_of(function)
+    own = migration_rules.name_of(function)
     if own is not None:
         vars(change)["migration_name"] = f"{own} {[one.shape() for one in rules]}"
     return change
 
 
-def _function(where: str) -> Change:
+def _function(where: str) -> migration_rules.Change:
     module, _, name = where.partition(":")
     if not module or not name:
         raise Invalid(f"--function {shown(where)} is not of the form MODULE:NAME")
@@ -137,7 +139,7 @@ def _function(where: str) -> Change:
         raise Invalid(f"--function {shown(where)}: {error}", hint=hint) from error
     if not callable(found):
         raise Invalid(f"--function {shown(where)} is not a function")
-    return cast(Change, found)
+    return cast(migration_rules.Change, found)
 
 
 @contextmanager

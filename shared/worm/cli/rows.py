@@ -36,11 +36,8 @@ from worm.cli.output import (
 )
 from worm.errors import Invalid
 from worm.formats import JsonObject, JsonValue, ModelDef
-from worm.query import (
-    Plan,
-    request_text,
-)
-from worm.sdk import CHANGED_MAX, MEMORY_LIMIT, TIMEOUT_SECONDS, Model, SqlRows, Worm, json_row
+from worm.query import Plan, request_text
+from worm.sdk import CHANGED_MAX, Model, SqlRows, Worm, json_row
 from worm.values import dataclass
 
 Filters = Annotated[
@@ -189,8 +186,8 @@ class QueryOptions(TypedDict):
     max_changed: int | None
 
 
-class SqlOptions(TypedDict):
-    """What a statement may take."""
+class SqlOptions(TypedDict, total=False):
+    """What a statement may take, if not the default."""
 
     timeout: float
     memory_limit: str
@@ -248,7 +245,11 @@ def query(
         others |= {"--select": select, "--limit": limit is not None, "--offset": offset, "--cursor": cursor}
         others |= {"--strategy": strategy, "--explain": explain, "--analyze": analyze}
         _check_alone(others)
-        limits: SqlOptions = {"timeout": timeout or TIMEOUT_SECONDS, "memory_limit": memory_limit or MEMORY_LIMIT}
+        limits: SqlOptions = {}
+        if timeout is not None:
+            limits["timeout"] = timeout
+        if memory_limit:
+            limits["memory_limit"] = memory_limit
         found = _by_sql(session, statement, limits, moment(at, max_changed))
         echo_rows(found.columns, [json_row(row) for row in found], format, raw_csv=csv_raw)
         return

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from worm.cli import EndpointTarget, needs_extra
+from worm.cli import options
 from worm.errors import Invalid
 
 IS_WINDOWS = os.name == "nt"
@@ -23,7 +23,7 @@ class AwsKind(StrEnum):
 
 def dev(
     context: typer.Context,
-    target: EndpointTarget,
+    target: options.EndpointTarget,
     aws: Annotated[AwsKind, typer.Option("--aws", help="Which AWS emulator to use.")] = AwsKind.moto,
     documents: Annotated[
         int, typer.Option("--documents", metavar="N", min=0, help="Upload N sample documents first.")
@@ -45,7 +45,7 @@ def dev(
     Press Ctrl-C to stop. Nothing is kept.
     """
     _check_system()
-    with needs_extra("dev"):
+    with options.needs_extra("dev"):
         from worm.dev.demo import serve
     where = target.endpoint_url if _is_named(context) else None
     if (port or host) and (where or aws is not AwsKind.moto):
@@ -61,7 +61,7 @@ def demo(
     Then Spark rebuilds the tables, if it is installed. Ends by itself. Nothing is kept.
     """
     _check_system()
-    with needs_extra("dev"):
+    with options.needs_extra("dev"):
         from worm.dev.demo import DOCUMENTS, QUICK_DOCUMENTS, run
         from worm.dev.spark import spark_problem
     problem = "--quick leaves out the rebuild with Spark" if quick else spark_problem()

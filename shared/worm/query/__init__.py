@@ -1,4 +1,12 @@
-"""Queries over tables: filters, sorting, the planner, execution, aggregates."""
+"""Answers queries from tables and documents: filters, order and pages, totals, plans with their cost.
+
+A `Request` is a checked query; a `Reader` runs it, or explains it with a `Plan`; a `Stream` gives batches. `OwnWrites`
+are what a session wrote and the table may lack; `OtherStates` are a collection on a branch or at a moment. An answer
+never depends on how it was found: a missing or damaged table costs requests, not rows.
+
+`request_text` reads what people write into a filter, sort or selection. `budget` limits the requests of a block.
+Nothing here writes.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +15,21 @@ from typing import TYPE_CHECKING
 from worm.doors import door
 
 if TYPE_CHECKING:
-    from worm.query import request_text
+    from worm.query import budget, request_text
     from worm.query.aggregate import Aggregate, Distinct, Percentiles
-    from worm.query.budget import TooExpensive, at_most
     from worm.query.execute import Answer, Reader, current_states, read_documents
     from worm.query.filters import LIST_MAX, Filter
     from worm.query.needs import Request, is_covered
     from worm.query.own_writes import DocumentState, IndexedValues, OtherStates, OwnWrite, OwnWrites
     from worm.query.planner import REBUILD, Cost, Plan
     from worm.query.query import Sort
-    from worm.query.request_text import filter_fields
     from worm.query.stream import Stream
 else:
     __getattr__ = door(
         __name__,
         """
         aggregate: Aggregate Distinct Percentiles
-        budget: TooExpensive at_most
+        budget:
         execute: Answer Reader current_states read_documents
         filters: Filter LIST_MAX
         needs: Request is_covered
@@ -31,7 +37,6 @@ else:
         planner: Cost Plan REBUILD
         query: Sort
         request_text:
-        request_text: filter_fields
         stream: Stream
         """,
     )

@@ -38,7 +38,7 @@ from typing import Literal
 from worm.errors import Hint, Invalid
 from worm.formats import JsonValue
 from worm.query.needs import Lookup, Needs, Strategy, leaves
-from worm.tables import ASSUMED_BYTES, COMMON_IDS, Size
+from worm.tables import COMMON_IDS, Size
 from worm.values import dataclass
 
 PROMISED = 10
@@ -406,7 +406,8 @@ def _documents(needs: Needs, read: int, size: Size) -> Cost:
     rows = min(read, _found(needs, size.count))
     rows = rows if query.limit is None else min(rows, query.limit)
     referred = rows * len(needs.request.populate)
-    return Cost({"GET": read + referred}, read * size.each + referred * ASSUMED_BYTES)
+    assumed = Size().each  # nothing is known about the collections of populated documents
+    return Cost({"GET": read + referred}, read * size.each + referred * assumed)
 
 
 def _expected(needs: Needs, strategy: Strategy, size: Size) -> int:

@@ -1,4 +1,11 @@
-"""The verbs. Import from `worm.sdk.database`."""
+"""The verbs of a database for Python programs: sessions, models, documents and transactions.
+
+`connect` opens a `Worm` session; a `Model` has the verbs for its documents; a `DocumentDict` knows the version that a
+save of it replaces. Every verb checks its arguments and raises a `WormError` that says what to write instead.
+
+`migration_rules` are changes of many documents as values; `operators` are changes of one. Nothing here prints, and no
+write relies on what a session remembers.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +14,7 @@ from typing import TYPE_CHECKING
 from worm.doors import door
 
 if TYPE_CHECKING:
+    from worm.sdk import migration_rules, operators
     from worm.sdk.access import Result, Seen, Touched
     from worm.sdk.aio import aconnect
     from worm.sdk.bulk import Verb
@@ -18,17 +26,15 @@ if TYPE_CHECKING:
     from worm.sdk.feed import ChangeRows
     from worm.sdk.html import NO_FIELD, change_text
     from worm.sdk.merging import BranchChange, MergeResult
-    from worm.sdk.migrating import Change, MigrationReport, name_of
-    from worm.sdk.migration_rules import Rule, apply_rules, convert, rename, rules_of
+    from worm.sdk.migrating import MigrationReport
     from worm.sdk.model import Model
-    from worm.sdk.operators import check_operators, check_patch
     from worm.sdk.past import CHANGED_MAX
-    from worm.sdk.reading import populated_fields, referred_model
+    from worm.sdk.reading import populated_models
     from worm.sdk.restoring import RestoreChange
     from worm.sdk.rows import Rows
     from worm.sdk.searching import HistoryEntry, HistoryRows
     from worm.sdk.shapes import Dicts
-    from worm.sdk.sql import MEMORY_LIMIT, TIMEOUT_SECONDS, SqlLimits, SqlRows, json_row, run_sql
+    from worm.sdk.sql import SqlRows, json_row, run_sql_page
     from worm.sdk.transacting import DocumentTransaction
     from worm.sdk.writing import DocumentDraft
 else:
@@ -46,17 +52,17 @@ else:
         feed: ChangeRows
         html: NO_FIELD change_text
         merging: BranchChange MergeResult
-        migrating: Change MigrationReport name_of
-        migration_rules: Rule apply_rules convert rename rules_of
+        migrating: MigrationReport
+        migration_rules:
         model: Model
-        operators: check_operators check_patch
+        operators:
         past: CHANGED_MAX
-        reading: populated_fields referred_model
+        reading: populated_models
         restoring: RestoreChange
         rows: Rows
         searching: HistoryEntry HistoryRows
         shapes: Dicts
-        sql: MEMORY_LIMIT SqlLimits SqlRows TIMEOUT_SECONDS json_row run_sql
+        sql: SqlRows json_row run_sql_page
         transacting: DocumentTransaction
         writing: DocumentDraft
         """,

@@ -34,15 +34,14 @@ if TYPE_CHECKING:
 
     from worm.sdk.feed import ChangeFeed, ChangeRows
     from worm.sdk.merging import BranchChange, Merge, MergeResult
-    from worm.sdk.migrating import Change, MigrationReport
-    from worm.sdk.migration_rules import Rule
+    from worm.sdk.migrating import MigrationReport
+    from worm.sdk.migration_rules import Change, Rule
     from worm.sdk.restoring import RestoreReport
     from worm.sdk.searching import HistoryEntry, HistoryRows, HistorySource
     from worm.sdk.sql import Params, SqlRows
     from worm.sdk.transacting import DocumentTransaction
     from worm.spaces import Branch, Materialized, OpenSpaces, Policy
     from worm.upkeep import PushPlan, PushReport, SweepReport, Why, push
-from worm.upkeep import PushPlan, SweepReport, Why, push
 
 __all__ = ["DocumentDict", "Maintenance", "Model", "Result", "Worm", "connect", "push"]
 

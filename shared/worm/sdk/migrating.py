@@ -24,7 +24,7 @@ from worm.collections import Document, DocumentVersion
 from worm.errors import Conflict, Corrupt, Invalid, WormError, shown
 from worm.formats import JsonObject, JsonValue, check_json, dumps, loads_own, shapes
 from worm.sdk.document import About, DocumentDict, encode_version, is_same
-from worm.sdk.migration_rules import Rule, apply_rules, rules_of
+from worm.sdk.migration_rules import Change, Rule, apply_rules, name_of, rules_of
 from worm.sdk.model import Model
 from worm.sdk.values import check_function
 from worm.store import chunked
@@ -34,9 +34,6 @@ CHUNK = 200
 ATTEMPTS = 10
 EXAMPLES_MAX = 5
 CHECKPOINT = shapes.record("the checkpoint of a migration", {}, {"after": shapes.TEXT, "failed": shapes.OBJECT})
-Change = Callable[[Document], Document | None]
-"""Receives a document and changes it in place, or returns a new one. It may be called again, so it must have no side
-effects."""
 
 
 @dataclass
@@ -90,20 +87,6 @@ def _named_change(change: object) -> _NamedChange:
     if not rules:
         raise Invalid("the list of rules is empty", hint="pass at least one rule, or a function")
     return _NamedChange([one.shape() for one in rules], lambda document: apply_rules(rules, document))
-
-
-def name_of(function: Callable[..., object]) -> JsonValue:
-    """Identifies the code: a different function must not continue where this one stopped. None: unknown, so the
-    migration starts at the beginning. A function may have the attribute `migration_name`."""
-    code, given = getattr(function, "__code__", None), getattr(function, "migration_name", None)
-    if isinstance(given, str):
-        return given
-    if code is None or getattr(function, "__closure__", None) or getattr(function, "__defaults__", None):
-        return None
-    said = repr((code.co_code, code.co_names, [one for one in code.co_consts if not hasattr(one, "co_code")]))
-    inner = any(hasattr(one, "co_code") for one in code.co_consts)
-    digest = sha256(said.encode()).hexdigest()[:16]
-    return None if inner else f"{function.__module__}:{function.__qualname__}:{digest}"
 
 
 def _called(function: Callable[[Document], object], document: Document) -> Document:

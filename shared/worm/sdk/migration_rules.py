@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from hashlib import sha256
 
 from worm.clock import iso_millis
 from worm.collections import Document
@@ -114,6 +115,10 @@ class Convert:
 
 Rule = Rename | SetDefault | RemoveField | Convert
 """`apply` changes a document in place, `shape` is the rule as JSON."""
+
+Change = Callable[[Document], Document | None]
+"""Receives a document and changes it in place, or returns a new one. It may be called again, so it must have no side
+effects."""
 
 
 # Conversions
@@ -228,6 +233,20 @@ def apply_rules(rules: Sequence[Rule], document: Mapping[str, JsonValue]) -> Doc
     for rule in rules:
         rule.apply(copy)
     return copy
+
+
+def name_of(function: Callable[..., object]) -> JsonValue:
+    """Identifies the code: a different function must not continue where this one stopped. None: unknown, so the
+    migration starts at the beginning. A function may have the attribute `migration_name`."""
+    code, given = getattr(function, "__code__", None), getattr(function, "migration_name", None)
+    if isinstance(given, str):
+        return given
+    if code is None or getattr(function, "__closure__", None) or getattr(function, "__defaults__", None):
+        return None
+    said = repr((code.co_code, code.co_names, [one for one in code.co_consts if not hasattr(one, "co_code")]))
+    inner = any(hasattr(one, "co_code") for one in code.co_consts)
+    digest = sha256(said.encode()).hexdigest()[:16]
+    return None if inner else f"{function.__module__}:{function.__qualname__}:{digest}"
 
 
 def _put(document: Document, dotted: str, value: JsonValue) -> None:

@@ -722,6 +722,11 @@ def populated_fields(definition: ModelDef, names: Sequence[str] | str | None) ->
     return tuple(dict.fromkeys(listed))
 
 
+def populated_models(definition: ModelDef, names: Sequence[str] | None) -> list[str]:
+    """The models that these fields refer to; `Invalid` for a field that is not a reference."""
+    return [referred_model(definition.fields[name]) for name in populated_fields(definition, names)]
+
+
 def populate_rows(definition: ModelDef, rows: Sequence[Row], names: Sequence[str], find: Find) -> None:
     """Replace the references in the rows."""
     wanted: dict[str, dict[str, Document | None]] = {}

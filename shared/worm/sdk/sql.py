@@ -217,6 +217,13 @@ def package(name: str, extra: str) -> Any:
         raise Invalid(f"this needs the package {name}", hint=f"pip install 's3worm[{extra}]'") from mistake
 
 
+def run_sql_page(
+    statement: str, params: Params | None, models: Mapping[str, ModelDef], read: Read, rows: int
+) -> SqlRows:
+    """The first rows of a statement that may name these models."""
+    return run_sql(statement, params, models, read, SqlLimits(max_rows=rows, is_cut=True))
+
+
 def run_sql(
     statement: str, params: Params | None, models: Mapping[str, ModelDef], read: Read, limits: SqlLimits
 ) -> SqlRows:

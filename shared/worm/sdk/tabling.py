@@ -5,27 +5,13 @@ from __future__ import annotations
 from worm.errors import Invalid, NotFound, shown
 from worm.sdk.access import Access, D
 from worm.sdk.values import check_function
-from worm.tables import (
-    RETENTION_DAYS,
-    IndexStatus,
-    LakeStatus,
-    ManifestStatus,
-    Progress,
-    Publication,
-    index_status,
-    lake_status,
-    manifest_status,
-    silent,
-    vacuum,
-)
-
-__all__ = ["IndexStatus", "LakeStatus", "ManifestStatus", "Publication", "Tabling"]
+from worm.tables import RETENTION_DAYS, LakeStatus, Progress, Publication, lake_status, silent, table_status, vacuum
 
 
 class Tabling(Access[D]):
     """`get_manifest_status`, `build_manifest`, `invalidate_manifest`, `build_index`, `build_indexes`, `publish`."""
 
-    def get_manifest_status(self) -> ManifestStatus:
+    def get_manifest_status(self) -> table_status.ManifestStatus:
         """Does the manifest exist, is it fresh, how large is it? It lists the documents to find out.
 
         Examples:
@@ -34,9 +20,9 @@ class Tabling(Access[D]):
         """
         self._backlog.fold()
         with self._tables:
-            return manifest_status(self.table)
+            return table_status.manifest_status(self.table)
 
-    def get_index_status(self) -> list[IndexStatus]:
+    def get_index_status(self) -> list[table_status.IndexStatus]:
         """Every declared index, in the order of the schema.
 
         Examples:
@@ -46,9 +32,9 @@ class Tabling(Access[D]):
         self._backlog.fold()
         with self._tables:
             names = self._collection.definition.indexes
-            return [index_status(self.table, *one) for one in zip(names, self.table.indexes, strict=True)]
+            return [table_status.index_status(self.table, *one) for one in zip(names, self.table.indexes, strict=True)]
 
-    def build_manifest(self, *, progress: Progress = silent) -> ManifestStatus:
+    def build_manifest(self, *, progress: Progress = silent) -> table_status.ManifestStatus:
         """Rebuild manifest, indexes, heads and claims from the documents, while others may write. A second build
         changes nothing.
 
@@ -63,7 +49,7 @@ class Tabling(Access[D]):
             if manifest is not None:
                 self._collection.claims.restore(manifest.entities)
             self.table.collect()
-            return manifest_status(self.table)
+            return table_status.manifest_status(self.table)
 
     def invalidate_manifest(self) -> None:
         """Remove the manifest. The next query of this session builds it again, and so does the next fold or sweep;
@@ -78,7 +64,7 @@ class Tabling(Access[D]):
         with self._tables:
             self.table.invalidate()
 
-    def build_indexes(self) -> list[IndexStatus]:
+    def build_indexes(self) -> list[table_status.IndexStatus]:
         """Rebuild all indexes from the manifest, which is built first if it does not exist.
 
         Examples:
@@ -88,7 +74,7 @@ class Tabling(Access[D]):
         self._begin_building()
         return [self.build_index(name) for name in self._collection.definition.indexes]
 
-    def build_index(self, name: str) -> IndexStatus:
+    def build_index(self, name: str) -> table_status.IndexStatus:
         """Rebuild one index, by its name in the schema or by its field.
 
         Examples:
@@ -101,7 +87,7 @@ class Tabling(Access[D]):
             if name in (known, files.definition.field):
                 with self._tables:
                     self.table.rebuild_index(files)
-                    return index_status(self.table, known, files)
+                    return table_status.index_status(self.table, known, files)
         there = ", ".join(indexes) or "none"
         raise NotFound(f"{self.name} has no index {shown(name)}; declared: {there}")
 

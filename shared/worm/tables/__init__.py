@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from worm.doors import door
 
 if TYPE_CHECKING:
-    from worm.tables import cells
+    from worm.tables import cells, table_status
     from worm.tables.build import (
         CHUNK,
         Progress,
@@ -70,7 +70,6 @@ if TYPE_CHECKING:
         may_carry,
         weights_between,
     )
-    from worm.tables.status import IndexStatus, ManifestStatus, index_status, manifest_status
     from worm.tables.table import RUSH_BYTES_MAX, SWEEP_BYTES_MAX, TIDY_BYTES_MAX, Mapped, Table
     from worm.tables.tree import BASE_SHARE, DELTAS_MAX, READ_ATTEMPTS, HeadsTree, ManifestTree, Tree
     from worm.tables.verify import (
@@ -86,7 +85,7 @@ if TYPE_CHECKING:
         verify_index,
         wrong_heads,
     )
-    from worm.tables.view import ASSUMED_BYTES, PartFiles, RowBatch, Size, TableView
+    from worm.tables.view import PartFiles, RowBatch, Size, TableView
 else:
     __getattr__ = door(
         __name__,
@@ -111,11 +110,11 @@ else:
         ranges: TableRanges
         root: Balanced IndexPieces LEVEL_MAX Piece Root are_balanced counts_between cut cuts fitting_starts heavy_keys
         root: may_carry weights_between
-        status: IndexStatus ManifestStatus index_status manifest_status
         table: Mapped RUSH_BYTES_MAX SWEEP_BYTES_MAX TIDY_BYTES_MAX Table
+        table_status:
         tree: BASE_SHARE DELTAS_MAX HeadsTree ManifestTree READ_ATTEMPTS Tree
         verify: DETAILS_MAX VerifyReport absence audit_append beside_parts differing explain_index verify_collection
         verify: verify_entities verify_index wrong_heads
-        view: ASSUMED_BYTES PartFiles RowBatch Size TableView
+        view: PartFiles RowBatch Size TableView
         """,
     )
