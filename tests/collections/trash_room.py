@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from worm.clock import Ids, VirtualClock, iso_seconds
+from worm.collections.authorship import write_metadata
 from worm.collections.collection import Collection
-from worm.collections.documents import write_metadata
 from worm.collections.layout import StorageResolver
 from worm.collections.trash import Deletion, Trash, delete_unchanged
 from worm.errors import Conflict

@@ -9,7 +9,7 @@ from typing import NoReturn
 import pytest
 
 from tests.harness import CUSTOMER, DataPath, created, schema_of
-from worm.collections.documents import write_metadata
+from worm.collections.authorship import write_metadata
 from worm.collections.layout import SCHEMA_KEY
 from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.errors import Denied

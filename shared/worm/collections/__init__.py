@@ -7,26 +7,12 @@ from typing import TYPE_CHECKING
 from worm.doors import door
 
 if TYPE_CHECKING:
-    from worm.collections import layout, portions
+    from worm.collections import authorship, layout, portions
+    from worm.collections.authorship import Origin
     from worm.collections.claiming import Claiming
-    from worm.collections.claims import Claims, Digests, Finding, Holders, Reservation, Rows, UniqueValue, Wanted
+    from worm.collections.claims import Claims, Digests, Finding, Holders, Reservation, UniqueValue, Wanted
     from worm.collections.collection import Collection, EntityOutcome
-    from worm.collections.documents import (
-        ACTOR,
-        AGAIN,
-        EXISTS,
-        MAX_DOCUMENT_BYTES,
-        NO_VERSION,
-        NOTE,
-        OP,
-        RESERVED,
-        TRUST,
-        DocumentVersion,
-        Origin,
-        author_metadata,
-        is_written_over,
-        write_metadata,
-    )
+    from worm.collections.documents import AGAIN, EXISTS, MAX_DOCUMENT_BYTES, DocumentVersion
     from worm.collections.entries import (
         APART,
         CUT,
@@ -91,11 +77,12 @@ else:
     __getattr__ = door(
         __name__,
         """
+        authorship:
+        authorship: Origin
         claiming: Claiming
-        claims: Claims Digests Finding Holders Reservation Rows UniqueValue Wanted
+        claims: Claims Digests Finding Holders Reservation UniqueValue Wanted
         collection: Collection EntityOutcome
-        documents: ACTOR AGAIN DocumentVersion EXISTS MAX_DOCUMENT_BYTES NOTE NO_VERSION OP Origin RESERVED TRUST
-        documents: author_metadata is_written_over write_metadata
+        documents: AGAIN DocumentVersion EXISTS MAX_DOCUMENT_BYTES
         entries: APART CUT Change ChangeSet Document HEAD Head Heads OPS OplogEntry REBUILT Row SEQ_MAX exact_name
         entries: is_cut row_weight table_row
         id_ranges: AFTER_SLASH IDS_PER_RANGE_MAX IdRange KnownIds Scan known_ids plan_ranges probed_ranges punctual

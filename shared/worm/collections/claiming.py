@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from worm.collections.authorship import write_metadata
 from worm.collections.claims import (
     Claims,
     Givers,
@@ -23,7 +24,6 @@ from worm.collections.claims import (
     no_givers,
 )
 from worm.collections.collection import Collection
-from worm.collections.documents import write_metadata
 from worm.collections.entries import Document
 from worm.collections.trash import delete_unchanged
 from worm.errors import CommitStateUnknown, Invalid, Unavailable, UniqueViolation, WormError

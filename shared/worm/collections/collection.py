@@ -8,8 +8,9 @@ from functools import cached_property
 from itertools import groupby, islice
 
 from worm.clock import Clock, Ids, SystemClock
+from worm.collections.authorship import is_written_by_us
 from worm.collections.claims import Claims
-from worm.collections.documents import MAX_DOCUMENT_BYTES, Documents, is_written_by_us
+from worm.collections.documents import MAX_DOCUMENT_BYTES, Documents
 from worm.collections.entries import Change, Document, Head, Row, cut_row, project, table_row
 from worm.collections.id_ranges import IdRange, Scan
 from worm.collections.layout import KeyInfo, KeyKind, StorageResolver

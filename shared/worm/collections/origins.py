@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Protocol
 
-from worm.collections.documents import Origin
+from worm.collections.authorship import Origin
 from worm.collections.entries import Document, Head
 from worm.collections.trash import Trash
 from worm.errors import Corrupt

@@ -38,17 +38,17 @@ from dataclasses import replace
 from functools import partial
 
 from worm.clock import Clock, iso_seconds
-from worm.collections.documents import (
+from worm.collections.authorship import (
     NO_PARENT,
     OP,
     PARENT,
-    Documents,
     Origin,
     actor_of,
     entry_metadata,
     is_written_by_us,
     is_written_over,
 )
+from worm.collections.documents import Documents
 from worm.collections.entries import Document, Head, OplogEntry, exact_name
 from worm.collections.oplog import Oplog, Taken
 from worm.collections.origins import OWN, Origins, Standing

@@ -23,7 +23,7 @@ from dataclasses import field, replace
 from functools import cached_property
 from typing import TypeVar, cast
 
-from worm.collections import APART, NO_VERSION, Collection, Document, DocumentVersion, Row, is_cut, table_row
+from worm.collections import APART, Collection, Document, DocumentVersion, Row, is_cut, table_row
 from worm.errors import Corrupt, Invalid
 from worm.formats import IndexDef, JsonValue, loads_own, shapes, typed_problem
 from worm.query.aggregate import Computed
@@ -229,7 +229,7 @@ class Search:
     ) -> Mapping[str, DocumentVersion]:
         """The versions of a page of `columns`, each looked up on demand in the view of the row. `read`: versions of
         documents that were read instead."""
-        own = {one: None if of.version == NO_VERSION else of.version for one, of in self._overlay.items()}
+        own = {one: None if of.version == DocumentVersion() else of.version for one, of in self._overlay.items()}
         return _RowVersions(page, {**self._versions, **own, **(read or {})}, self._read, self._kept)
 
     def plan(self, decision: Decision, size: Size, read: int | None = None) -> Plan:

@@ -12,16 +12,7 @@ from hashlib import sha256
 from itertools import dropwhile, islice
 
 from worm.clock import iso_seconds
-from worm.collections import (
-    KEPT,
-    Collection,
-    Head,
-    OplogEntry,
-    Origin,
-    PlainOrigins,
-    Standing,
-    is_written_over,
-)
+from worm.collections import KEPT, Collection, Head, OplogEntry, Origin, PlainOrigins, Standing, authorship
 from worm.formats import JsonObject
 from worm.log import DbKeys
 from worm.spaces.bridge.applied import applied_file
@@ -186,7 +177,7 @@ class SpaceOrigins(PlainOrigins):
         commit = self.commit_of(entity_id, found)
         if commit is None or head is None:
             return Standing(commit)
-        if head.live and (found.version_id is None or is_written_over(found, head.etag, head.version_id)):
+        if head.live and (found.version_id is None or authorship.is_written_over(found, head.etag, head.version_id)):
             return Standing(commit)
         recorded = self._newest_commit(entity_id, head)
         if commit > recorded:
