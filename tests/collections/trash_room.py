@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from worm.clock import Ids, VirtualClock, iso_seconds
-from worm.collections.authorship import write_metadata
 from worm.collections.collection import Collection
 from worm.collections.layout import StorageResolver
+from worm.collections.origins import write_metadata
 from worm.collections.trash import Deletion, Trash, delete_unchanged
 from worm.errors import Conflict
 from worm.formats import load_schema

@@ -1,4 +1,13 @@
-"""Documents, their oplog, and `reconcile`: brings the recorded history in line with the bucket."""
+"""The documents of a model and what is recorded about them: history, snapshots, trash and claims of unique values.
+
+A `Collection` is one model on one store; all else hangs on it. An *entity* is one id of it. *Recording* writes an entry
+for every version of a document into its *oplog*; `reconcile` finds what is not recorded yet, and may run at any time. A
+*head* is the newest entry of an entity; a *change* is a head with its table row, and a `ChangeSet` brings changes to
+the tables. A *claim* reserves a unique value before the write. `layout` has the names of all keys, `origins` what an
+object says about its write.
+
+It never changes an entry, never trusts an event, and knows nothing of tables and spaces.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +16,7 @@ from typing import TYPE_CHECKING
 from worm.doors import door
 
 if TYPE_CHECKING:
-    from worm.collections import authorship, layout, portions
-    from worm.collections.authorship import Origin
+    from worm.collections import layout, origins, portions
     from worm.collections.claiming import Claiming
     from worm.collections.claims import Claims, Digests, Finding, Holders, Reservation, UniqueValue, Wanted
     from worm.collections.collection import Collection, EntityOutcome
@@ -30,7 +38,6 @@ if TYPE_CHECKING:
         exact_name,
         is_cut,
         row_weight,
-        table_row,
     )
     from worm.collections.id_ranges import (
         AFTER_SLASH,
@@ -57,7 +64,6 @@ if TYPE_CHECKING:
     )
     from worm.collections.layout import ArchiveName, KeyInfo, KeyKind, StorageResolver
     from worm.collections.oplog import MIN_AGE, Archive, ArchiveView, Oplog, Seqs, StateAt, seqs_add
-    from worm.collections.origins import KEPT, PlainOrigins, Standing
     from worm.collections.portions import PORTION_IDS, ListedPortions, counted, is_behind
     from worm.collections.reconcile import Reconciled, Sighting, Survey, failure_of
     from worm.collections.recording import StoredWrite, record_writes
@@ -77,21 +83,19 @@ else:
     __getattr__ = door(
         __name__,
         """
-        authorship:
-        authorship: Origin
         claiming: Claiming
         claims: Claims Digests Finding Holders Reservation UniqueValue Wanted
         collection: Collection EntityOutcome
         documents: AGAIN DocumentVersion EXISTS MAX_DOCUMENT_BYTES
         entries: APART CUT Change ChangeSet Document HEAD Head Heads OPS OplogEntry REBUILT Row SEQ_MAX exact_name
-        entries: is_cut row_weight table_row
+        entries: is_cut row_weight
         id_ranges: AFTER_SLASH IDS_PER_RANGE_MAX IdRange KnownIds Scan known_ids plan_ranges probed_ranges punctual
         id_ranges: ranges_between thinned
         inventory: COLUMNS CONFIGURE Inventory InventoryFile MANIFEST_NAME open_inventory place_of version_of
         layout:
         layout: ArchiveName KeyInfo KeyKind StorageResolver
         oplog: Archive ArchiveView MIN_AGE Oplog Seqs StateAt seqs_add
-        origins: KEPT PlainOrigins Standing
+        origins:
         portions:
         portions: ListedPortions PORTION_IDS counted is_behind
         reconcile: Reconciled Sighting Survey failure_of

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from worm.collections.authorship import write_metadata
 from worm.collections.claims import (
     Claims,
     Givers,
@@ -25,6 +24,7 @@ from worm.collections.claims import (
 )
 from worm.collections.collection import Collection
 from worm.collections.entries import Document
+from worm.collections.origins import write_metadata
 from worm.collections.trash import delete_unchanged
 from worm.errors import CommitStateUnknown, Invalid, Unavailable, UniqueViolation, WormError
 from worm.formats import IndexDef, JsonValue, dumps_document, typed_problem

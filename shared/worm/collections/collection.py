@@ -8,14 +8,13 @@ from functools import cached_property
 from itertools import groupby, islice
 
 from worm.clock import Clock, Ids, SystemClock
-from worm.collections.authorship import is_written_by_us
 from worm.collections.claims import Claims
 from worm.collections.documents import MAX_DOCUMENT_BYTES, Documents
 from worm.collections.entries import Change, Document, Head, Row, cut_row, project, table_row
 from worm.collections.id_ranges import IdRange, Scan
 from worm.collections.layout import KeyInfo, KeyKind, StorageResolver
 from worm.collections.oplog import Oplog, Seqs, seqs_add
-from worm.collections.origins import Origins, PlainOrigins
+from worm.collections.origins import Origins, PlainOrigins, is_written_by_us
 from worm.collections.reconcile import UNLISTED, Reconciled, Reconciler, Sighting, Survey, as_version
 from worm.collections.snapshots import Snapshots
 from worm.collections.trash import Trash
@@ -195,6 +194,15 @@ class Collection:
         """The row without a size limit."""
         make = table_row if self.definition.keeps_whole_rows else project
         return make(document, self.definition.table_fields())
+
+    def whole_row(self, entity_id: str, document: Document) -> Row:
+        """The document with the id of its key. If there is a table, a dotted name means a path, so a field with a dot
+        in its own name is kept apart, as in rows of the manifest."""
+        if self.definition.keeps_manifest and any("." in name for name in document):
+            return {"id": entity_id, **table_row(document, self.definition.table_fields())}
+        row: Row = {"id": entity_id, **document}
+        row["id"] = entity_id  # a document may write an int id as a number
+        return row
 
     def latest_versions(self, after: str | None = None, within: IdRange = _EVERYTHING) -> Iterator[tuple[str, Version]]:
         """The id and the newest version (or delete marker) of every document key that has one: keys ascending if there

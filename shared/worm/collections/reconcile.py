@@ -38,20 +38,22 @@ from dataclasses import replace
 from functools import partial
 
 from worm.clock import Clock, iso_seconds
-from worm.collections.authorship import (
+from worm.collections.documents import Documents
+from worm.collections.entries import Document, Head, OplogEntry, exact_name
+from worm.collections.oplog import Oplog, Taken
+from worm.collections.origins import (
     NO_PARENT,
     OP,
+    OWN,
     PARENT,
     Origin,
+    Origins,
+    Standing,
     actor_of,
     entry_metadata,
     is_written_by_us,
     is_written_over,
 )
-from worm.collections.documents import Documents
-from worm.collections.entries import Document, Head, OplogEntry, exact_name
-from worm.collections.oplog import Oplog, Taken
-from worm.collections.origins import OWN, Origins, Standing
 from worm.collections.snapshots import Snapshots
 from worm.collections.trash import Deletion, Trash, Trashed
 from worm.errors import Invalid, Unavailable, WormError

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from worm.query import request_text
     from worm.query.aggregate import Aggregate, Distinct, Percentiles
     from worm.query.budget import TooExpensive, at_most
-    from worm.query.execute import CHUNK, Answer, Reader, as_row, counted, current_states, read_documents
+    from worm.query.execute import CHUNK, Answer, Reader, counted, current_states, read_documents
     from worm.query.filters import LIST_MAX, Filter, identity
     from worm.query.needs import Request, is_covered
     from worm.query.own_writes import AsStored, DocumentState, IndexedValues, NoWrites, OtherStates, OwnWrite, OwnWrites
@@ -23,7 +23,7 @@ else:
         """
         aggregate: Aggregate Distinct Percentiles
         budget: TooExpensive at_most
-        execute: Answer CHUNK Reader as_row counted current_states read_documents
+        execute: Answer CHUNK Reader counted current_states read_documents
         filters: Filter LIST_MAX identity
         needs: Request is_covered
         own_writes: AsStored DocumentState IndexedValues NoWrites OtherStates OwnWrite OwnWrites

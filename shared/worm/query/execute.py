@@ -23,7 +23,7 @@ from dataclasses import field, replace
 from functools import cached_property
 from typing import TypeVar, cast
 
-from worm.collections import APART, Collection, Document, DocumentVersion, Row, is_cut, table_row
+from worm.collections import APART, Collection, Document, DocumentVersion, Row, is_cut
 from worm.errors import Corrupt, Invalid
 from worm.formats import IndexDef, JsonValue, loads_own, shapes, typed_problem
 from worm.query.aggregate import Computed
@@ -344,7 +344,7 @@ class DocumentReads:
                 if state.version is not None and not self._for_totals:
                     self.versions[entity_id] = state.version
                 if state.document is not None:
-                    yield as_row(self._collection, entity_id, state.document)
+                    yield self._collection.whole_row(entity_id, state.document)
 
     def _in_order(self, ids: Sequence[str], read: Mapping[str, DocumentState]) -> dict[str, DocumentState]:
         known = {**self._own.instead, **read}
@@ -355,19 +355,9 @@ class DocumentReads:
         return {one: self.versions[one] for one in ids if one in self.versions}
 
 
-def as_row(collection: Collection, entity_id: str, document: Document) -> Row:
-    """The document with the id of its key. If there is a table, a dotted name means a path, so a field with a dot in
-    its own name is kept apart, as in rows of the manifest."""
-    definition = collection.definition
-    if definition.keeps_manifest and any("." in name for name in document):
-        return {"id": entity_id, **table_row(document, definition.table_fields())}
-    row: Row = {"id": entity_id, **document}
-    row["id"] = entity_id  # a document may write an int id as a number
-    return row
-
-
 def given_rows(needs: Needs, rows: list[Row]) -> list[Row]:
-    """The rows of an answer as the caller gets them: without a selection, the documents as they are (`table_row`)."""
+    """The rows of an answer as the caller gets them: without a selection, the documents as they are (see
+    `Collection.whole_row`)."""
     if needs.request.query.select is None and needs.definition.keeps_manifest:
         paths = [name for name in needs.definition.table_fields() if "." in name]
         for row in rows:

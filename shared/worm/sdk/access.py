@@ -32,7 +32,7 @@ from worm.collections import (
     Sighting,
     StoredWrite,
     Survey,
-    authorship,
+    origins,
     record_writes,
 )
 from worm.errors import (
@@ -322,7 +322,7 @@ class Access(Generic[D]):
         op: str | None = None,
     ) -> Put:
         """The write of a document: over `parent`, or where nothing is stored."""
-        metadata = authorship.write_metadata(
+        metadata = origins.write_metadata(
             actor=actor,
             parent=None if parent is None else parent.etag,
             parent_version=None if parent is None else parent.version_id,

@@ -12,7 +12,7 @@ from typing import Unpack, cast
 from worm.collections import Document
 from worm.errors import Conflict, Invalid, shown
 from worm.formats import JsonValue, id_shown
-from worm.query import Filter, as_row
+from worm.query import Filter
 from worm.sdk.access import D, Result, Seen, Touched
 from worm.sdk.bulk import Bulk
 from worm.sdk.document import About, DocumentDict, provenance_of
@@ -244,4 +244,4 @@ class Changing(Bulk[D], Reading[D]):
         return [str(row["id"]) for row in self.find_all(filter=filter, select=["id"])]
 
     def _wanted(self, entity_id: str, compiled: Filter) -> Wanted:
-        return lambda document: compiled.matches(as_row(self._collection, entity_id, document))
+        return lambda document: compiled.matches(self._collection.whole_row(entity_id, document))

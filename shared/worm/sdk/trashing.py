@@ -9,7 +9,7 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Unpack
 
-from worm.collections import Document, DocumentVersion, Tombstone, Trashed, authorship
+from worm.collections import Document, DocumentVersion, Tombstone, Trashed, origins
 from worm.errors import Conflict, Hint, Invalid, UniqueViolation, WormError
 from worm.formats import SINGLETON_ID, JsonObject
 from worm.sdk.access import D, Seen, Touched
@@ -108,7 +108,7 @@ class Trashing(Writing[D]):
             return self._commit_back(entity_id, document, about)
         key = self._collection.documents.key(entity_id)
         note = self._note(about)
-        metadata = authorship.write_metadata(actor=self._actor(about), parent=None, op="restore", note=note)
+        metadata = origins.write_metadata(actor=self._actor(about), parent=None, op="restore", note=note)
         reservation = self._claiming.reserve(entity_id, None, document, None)
         with self._claiming.around(reservation):
             outcome = self._session.store.put_if_absent(key, body, metadata=metadata)
@@ -193,7 +193,7 @@ def _under_new_etag(body: bytes, max_bytes: int) -> bytes:
 
 def _is_this_restore(current: Object, body: bytes) -> bool:
     """The document that a restore has put there before it could finish."""
-    return current.body == body and current.metadata.get(authorship.OP) == "restore"
+    return current.body == body and current.metadata.get(origins.OP) == "restore"
 
 
 def _shown(trashed: Trashed) -> JsonObject:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, cast
 from pyspark.sql.types import BooleanType, StructField, StructType
 
 from worm.collections import Collection, Document, IdRange
-from worm.query import as_row
 from worm.spark.export_request import ExportKind
 from worm.spark.frames import rows_of
 from worm.spark.source.cells import Batches
@@ -75,7 +74,7 @@ def changes(reading: Reading, between: Between, places: Iterable[pa.RecordBatch]
         before = cast("Document | None", found.extra[BEFORE])
         if before is None or wanted.matches(found.document or {}):
             return found
-        return replace(found, document=as_row(collection, found.id, before))
+        return replace(found, document=collection.whole_row(found.id, before))
 
     spans = (Span(one.id, one.before + 1, one.seq) for one in between.changed(collection, places))
     yield from _batches(reading, map(either, chain.from_iterable(changes_of(collection, spans, with_documents=True))))
