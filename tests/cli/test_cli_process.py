@@ -86,6 +86,7 @@ def test_a_table_query_imports_nothing_that_only_other_commands_need(url: str, s
     assert {name for name in loaded if name.startswith(("worm.spaces.", "worm.pages.", "worm.log."))} == set()
     assert {name for name in loaded if name.startswith("worm.upkeep.")} == {
         "worm.upkeep.folding",
+        "worm.upkeep.pushed_schema",
         "worm.upkeep.session",
     }
     assert loaded & {f"worm.sdk.{name}" for name in ("class_schema", "classes", "migrating", "transacting")} == set()

@@ -12,11 +12,12 @@ from worm.collections.entries import Change, ChangeSet, Head, Heads
 from worm.collections.layout import SCHEMA_KEY
 from worm.errors import Corrupt
 from worm.formats import load_schema
-from worm.formats.strict_json import JsonValue, seal, unseal
+from worm.formats.strict_json import JsonValue
 from worm.query.query import Query
 from worm.store.base import Attempt, Condition
 from worm.tables.build import heads_anew, manifest_anew, recorded_changes
 from worm.tables.index import Index, entry_key
+from worm.tables.sealed import seal, unseal
 from worm.tables.table import Table
 
 TABLE_FILES = [

@@ -22,8 +22,18 @@ from worm.api.documents import shape_of
 from worm.api.problems import HttpProblem
 from worm.api.routes import BRANCH, DOCUMENT, Parameter, Route
 from worm.errors import Invalid, shown
-from worm.formats import JsonObject, JsonValue, ModelDef, loads, undeclared_notes
-from worm.query import Actual, Aggregate, Cost, Plan, Query, Sort, TooExpensive, at_most, request_text
+from worm.formats import JsonObject, JsonValue, ModelDef, loads
+from worm.query import (
+    Actual,
+    Aggregate,
+    Cost,
+    Plan,
+    Query,
+    Sort,
+    TooExpensive,
+    at_most,
+    request_text,
+)
 from worm.sdk import CHANGED_MAX, DocumentDict, Model, Rows, populated_fields, referred_model
 from worm.store import metered
 from worm.values import dataclass
@@ -264,7 +274,7 @@ def _rows_answer(call: Call, model: Model[DocumentDict], asked: AskedRows) -> Ht
 
 def noted(call: Call, model: str, shape: dict[str, Any], fields: Iterable[str]) -> dict[str, Any]:
     """The answer, with `notes` about undeclared fields, which may be typos."""
-    notes = undeclared_notes(call.session.schema.model(model), sorted(fields))
+    notes = call.session.schema.model(model).undeclared_notes(sorted(fields))
     return {**shape, "notes": notes} if notes else shape
 
 

@@ -18,18 +18,21 @@ from worm.cli.options import Target
 from worm.cli.output import GAP, Report, ReportFormat, count, echo, echo_json, echo_table, printable
 from worm.clock import Ids, SystemClock, iso_millis
 from worm.errors import Corrupt, Invalid, NotFound
-from worm.formats import (
-    JsonObject,
-    JsonValue,
+from worm.formats import JsonObject, JsonValue, dumps, frames
+from worm.log import (
+    CommitLogTools,
+    DbKeys,
+    Lease,
+    LogCollector,
     LogCompactReport,
     LogLine,
+    LogReader,
     LogRepairReport,
     LogTools,
     LogVerifyReport,
-    dumps,
-    frames,
+    lease_file,
+    root_file,
 )
-from worm.log import CommitLogTools, DbKeys, Lease, LogCollector, LogReader, lease_file, root_file
 from worm.store import Store
 
 if TYPE_CHECKING:

@@ -19,9 +19,11 @@ from typing import Annotated, TypedDict, cast
 
 import typer
 
+from worm.api import csv_rows
 from worm.cli.arguments import ModelName, complete_model, note_undeclared, opened_output, output_path
 from worm.cli.options import SessionOnBranch, TargetOnBranch, needs_extra
 from worm.cli.output import (
+    JsonRow,
     RowFormat,
     Rows,
     cell,
@@ -33,8 +35,11 @@ from worm.cli.output import (
     progress_bar,
 )
 from worm.errors import Invalid
-from worm.formats import JsonObject, JsonRow, JsonValue, ModelDef, csv_chunks, json_line, with_others
-from worm.query import Plan, request_text
+from worm.formats import JsonObject, JsonValue, ModelDef
+from worm.query import (
+    Plan,
+    request_text,
+)
 from worm.sdk import CHANGED_MAX, MEMORY_LIMIT, TIMEOUT_SECONDS, Model, SqlRows, Worm, json_row
 from worm.values import dataclass
 
@@ -118,7 +123,7 @@ class Choice:
 
     def columns_of(self, rows: Iterable[JsonRow]) -> list[str]:
         """The declared fields, then any others of the rows."""
-        return self.columns if self.is_closed else with_others(self.columns, rows)
+        return self.columns if self.is_closed else csv_rows.with_others(self.columns, rows)
 
 
 def choose(
@@ -472,15 +477,15 @@ def export_chunks(
     field. The first line of CSV names all columns: unless they are known, the rows go to a temporary file until
     all are read."""
     if format is ExportFormat.csv:
-        yield from csv_chunks(choice.columns, batches, is_closed=choice.is_closed, raw=raw_csv)
+        yield from csv_rows.chunks(choice.columns, batches, is_closed=choice.is_closed, raw=raw_csv)
     elif format is ExportFormat.ndjson:
         for batch in batches:
-            yield len(batch), "".join(f"{json_line(row)}\n" for row in batch)
+            yield len(batch), "".join(f"{csv_rows.json_line(row)}\n" for row in batch)
     else:
         before = "["
         for batch in batches:
             if batch:
-                yield len(batch), f"{before}\n" + ",\n".join(map(json_line, batch))
+                yield len(batch), f"{before}\n" + ",\n".join(map(csv_rows.json_line, batch))
                 before = ","
         yield 0, "[]\n" if before == "[" else "\n]\n"
 

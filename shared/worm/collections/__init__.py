@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from worm.collections.claims import Claims, Digests, Finding, Holders, Reservation, UniqueValue, Wanted
     from worm.collections.collection import Collection, EntityOutcome
     from worm.collections.documents import AGAIN, EXISTS, MAX_DOCUMENT_BYTES, DocumentVersion
+    from worm.collections.difference import Diff, FieldDiff, diff
     from worm.collections.entries import (
         APART,
         CUT,
@@ -87,6 +88,7 @@ else:
         claims: Claims Digests Finding Holders Reservation UniqueValue Wanted
         collection: Collection EntityOutcome
         documents: AGAIN DocumentVersion EXISTS MAX_DOCUMENT_BYTES
+        difference: Diff FieldDiff diff
         entries: APART CUT Change ChangeSet Document HEAD Head Heads OPS OplogEntry REBUILT Row SEQ_MAX exact_name
         entries: is_cut row_weight
         id_ranges: AFTER_SLASH IDS_PER_RANGE_MAX IdRange KnownIds Scan known_ids plan_ranges probed_ranges punctual

@@ -27,7 +27,7 @@ from worm.collections.entries import Document
 from worm.collections.origins import write_metadata
 from worm.collections.trash import delete_unchanged
 from worm.errors import CommitStateUnknown, Invalid, Unavailable, UniqueViolation, WormError
-from worm.formats import IndexDef, JsonValue, dumps_document, typed_problem
+from worm.formats import IndexDef, JsonValue, dumps_document
 from worm.store import Gone, Lost, Object, Read, Won, chunked
 
 CHUNK = 500
@@ -183,7 +183,7 @@ class IndexHolders(Holders):
     def _read(self, field: str, ids: Sequence[str]) -> dict[bytes, list[str]]:
         """The ids of the documents that hold each value now. A text that cannot be an id has no document."""
         documents, holding = self._claims.documents, dict[bytes, list[str]]()
-        possible = [one for one in ids if typed_problem(documents.definition.id_type, one) is None]
+        possible = [one for one in ids if documents.definition.id_problem(one) is None]
         for chunk in chunked(possible, CHUNK):
             reads = [Read(documents.key(one)) for one in chunk]
             for one, found in zip(

@@ -21,9 +21,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Literal, cast
 
+from worm.collections.difference import apply as apply_diff
 from worm.errors import Corrupt
 from worm.formats import JsonObject, JsonValue, Missing, dumps, field_value, loads_own, shapes
-from worm.formats import apply as apply_diff
 from worm.store import NULL_VERSION, Version, same_version
 from worm.values import dataclass
 

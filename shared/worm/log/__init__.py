@@ -9,6 +9,7 @@ from worm.doors import door
 if TYPE_CHECKING:
     from worm.log import fence
     from worm.log.collect import LogCollector, store_time
+    from worm.log.common import LogCompactReport, LogLine, LogProblem, LogRepairReport, LogTools, LogVerifyReport
     from worm.log.config import MIB, LogConfig
     from worm.log.fence import begin_log, is_blank, lease_file, root_file
     from worm.log.group import GroupCommit
@@ -38,6 +39,7 @@ else:
         __name__,
         """
         collect: LogCollector store_time
+        common: LogCompactReport LogLine LogProblem LogRepairReport LogTools LogVerifyReport
         config: LogConfig MIB
         fence:
         fence: begin_log is_blank lease_file root_file

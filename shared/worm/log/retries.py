@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from worm.errors import CommitStateUnknown, Expired, Invalid, WormError, shown
 from worm.forks import in_child, new_lock
-from worm.formats import JsonObject, check_name, dumps
+from worm.formats import JsonObject, dumps
+from worm.log.common import check_name
 from worm.log.reader import LogReader
 from worm.log.segment import Segment
 

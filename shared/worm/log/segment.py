@@ -20,7 +20,8 @@ from typing import Literal, NamedTuple
 import orjson
 
 from worm.errors import Corrupt, Invalid, shown
-from worm.formats import JsonObject, JsonValue, check_name, dumps, frames, type_name
+from worm.formats import JsonObject, JsonValue, dumps, frames, type_name
+from worm.log.common import check_name
 
 Kind = Literal["data", "fence", "void"]
 RESERVED = frozenset(("lsn", "txn"))

@@ -17,16 +17,8 @@ from itertools import pairwise
 
 from worm.clock import Clock, Ids, SystemClock
 from worm.errors import Conflict, Corrupt, Expired, Invalid, NotFound
-from worm.formats import (
-    JsonObject,
-    LogCompactReport,
-    LogLine,
-    LogProblem,
-    LogRepairReport,
-    LogVerifyReport,
-    Position,
-    frames,
-)
+from worm.formats import JsonObject, Position, frames
+from worm.log.common import LogCompactReport, LogLine, LogProblem, LogRepairReport, LogVerifyReport
 from worm.log.config import LogConfig
 from worm.log.keys import DbKeys
 from worm.log.reader import LogReader

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from worm.query.own_writes import AsStored, DocumentState, IndexedValues, NoWrites, OtherStates, OwnWrite, OwnWrites
     from worm.query.planner import REBUILD, Actual, Cost, Plan
     from worm.query.query import Query, Sort
+    from worm.query.request_text import filter_fields
     from worm.query.stream import Stream
 else:
     __getattr__ = door(
@@ -30,6 +31,7 @@ else:
         planner: Actual Cost Plan REBUILD
         query: Query Sort
         request_text:
+        request_text: filter_fields
         stream: Stream
         """,
     )

@@ -25,7 +25,7 @@ from typing import TypeVar, cast
 
 from worm.collections import APART, Collection, Document, DocumentVersion, Row, is_cut
 from worm.errors import Corrupt, Invalid
-from worm.formats import IndexDef, JsonValue, loads_own, shapes, typed_problem
+from worm.formats import IndexDef, JsonValue, loads_own, shapes
 from worm.query.aggregate import Computed
 from worm.query.budget import ALLOWED, TooExpensive
 from worm.query.filters import And, Filter
@@ -369,7 +369,7 @@ def given_rows(needs: Needs, rows: list[Row]) -> list[Row]:
 
 
 def _possible(collection: Collection, ids: Sequence[str]) -> list[str]:
-    return [one for one in ids if typed_problem(collection.definition.id_type, one) is None]
+    return [one for one in ids if collection.definition.id_problem(one) is None]
 
 
 def _read(collection: Collection, ids: Sequence[str], turns: Portions | None = None) -> dict[str, DocumentState]:

@@ -54,7 +54,6 @@ from worm.formats import (
     JsonValue,
     check_json,
     dumps_document,
-    id_of,
     is_datetime,
     loads_document,
     loads_own,
@@ -245,7 +244,7 @@ class Access(Generic[D]):
 
     def _checked(self, entity_id: object) -> str:
         """The id as text; `Invalid` for a value that cannot be an id."""
-        return id_of(self._collection.definition.id_type, entity_id)
+        return self._collection.definition.id_of(entity_id)
 
     def _begin_write(self, *, creates: bool = False) -> None:
         """Refuse what the access mode forbids, and a store that cannot keep our guarantees. `creates`: the verb only

@@ -22,10 +22,10 @@ from typing import Generic, ParamSpec, Self, TypeVar, Unpack, overload
 from pydantic import BaseModel
 
 from worm.clock import Clock, Ids
-from worm.collections import Document, OplogEntry
+from worm.collections import Diff, Document, FieldDiff, OplogEntry
 from worm.errors import Invalid, shown
 from worm.forks import in_child
-from worm.formats import SINGLETON_ID, Diff, FieldDiff, JsonObject, JsonValue, Position, Schema
+from worm.formats import SINGLETON_ID, JsonObject, JsonValue, Position, Schema
 from worm.query import Percentiles, Plan, Sort
 from worm.sdk.access import D, Result
 from worm.sdk.database import Worm, connect

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Self, TypeVar, Unpack, cast, get_args, overloa
 from worm.clock import Clock, Ids, SystemClock
 from worm.errors import Conflict, Denied, Hint, Invalid, NotFound, WormError, shown
 from worm.forks import new_lock
-from worm.formats import JsonValue, Position, Schema, checked_schema, load_schema, position_of
+from worm.formats import JsonValue, Position, Schema, load_schema, position_of
 from worm.sdk.access import Result
 from worm.sdk.document import About, DocumentDict
 from worm.sdk.model import Model
@@ -154,7 +154,7 @@ class Worm(Upkeep):
         ids: Ids | None = None,
     ) -> None:
         check_store(store)
-        checked_schema(schema)
+        Schema.require(schema)
         settings = Settings(actor=actor, reason=reason, maintenance=maintenance)
         super().__init__(store, settings, schema=schema, probe=probe, clock=clock, ids=ids)
         self._models: dict[str, Model[DocumentDict]] = {}

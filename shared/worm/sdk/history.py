@@ -13,10 +13,10 @@ from datetime import datetime
 from typing import Unpack
 
 from worm.clock import iso_seconds
-from worm.collections import Document, DocumentVersion, Head, Heads, OplogEntry, SnapshotInfo
+from worm.collections import Diff, Document, DocumentVersion, FieldDiff, Head, Heads, OplogEntry, SnapshotInfo
+from worm.collections import diff as document_diff
 from worm.errors import Hint, Invalid, NotFound, Unavailable, shown
-from worm.formats import SINGLETON_ID, Diff, FieldDiff, JsonObject, moment_in_utc
-from worm.formats import diff as document_diff
+from worm.formats import SINGLETON_ID, JsonObject, moment_in_utc
 from worm.sdk.access import D, Touched
 from worm.sdk.document import About, DocumentDict, Provenance
 from worm.sdk.searching import HistoryRows, HistorySource

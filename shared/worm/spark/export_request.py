@@ -15,8 +15,11 @@ from typing import Literal, get_args
 from urllib.parse import unquote
 
 from worm.errors import Invalid
-from worm.formats import ModelDef, undeclared_fields
-from worm.query import request_text
+from worm.formats import ModelDef
+from worm.query import (
+    filter_fields,
+    request_text,
+)
 from worm.spark.cluster import JobSpec
 
 ExportKind = Literal["documents", "history", "changes"]
@@ -91,7 +94,7 @@ class ExportRequest:
         selected = request_text.parse_select(select)
         by, kind = request_text.parse_names(partition_by, "--partition-by"), _kind(history=history, changes=changes)
         columns = by if kind == "documents" else []  # others have columns that are no fields
-        undeclared_fields(definition, [*request_text.filter_fields(wanted), *(selected or []), *columns])
+        definition.undeclared_fields([*filter_fields(wanted), *(selected or []), *columns])
         made = cls(
             spec,
             out,

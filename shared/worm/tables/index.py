@@ -25,11 +25,12 @@ from hashlib import sha256
 from typing import cast
 
 from worm.collections import REBUILT, Collection, Row, is_cut
-from worm.formats import IndexDef, JsonValue, dumps, normal, seal, shapes, unseal
+from worm.formats import IndexDef, JsonValue, dumps, normal, shapes
 from worm.store import CasFile
 from worm.tables.manifest import Manifest
 from worm.tables.pieces import NewFile, Pieces, new_file
 from worm.tables.root import IndexPieces, Piece, Root, balanced_starts, cut, heavy_keys, weights_between
+from worm.tables.sealed import seal, unseal
 from worm.values import dataclass
 
 Entries = dict[str, list[str] | str]

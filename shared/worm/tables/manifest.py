@@ -32,7 +32,8 @@ from dataclasses import field, replace
 from typing import Protocol, TypeVar, cast
 
 from worm.collections import CUT, REBUILT, SEQ_MAX, Change, Row, row_weight
-from worm.formats import JsonValue, ModelDef, dumps, seal, shapes, unseal
+from worm.formats import JsonValue, ModelDef, dumps, shapes
+from worm.tables.sealed import seal, unseal
 from worm.values import dataclass
 
 V = TypeVar("V")

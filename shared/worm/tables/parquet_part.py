@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+import orjson
+
 from worm.collections import CUT, Row
 from worm.errors import Corrupt
-from worm.formats import MISSING, JsonObject, JsonValue, Missing, loads_own, loads_own_array, shapes
+from worm.formats import MISSING, JsonObject, JsonValue, Missing, loads_own, shapes, type_name
 from worm.store import Object, Store, in_parallel
 from worm.tables.manifest import ETAGS, SEQS, Manifest
 from worm.tables.parquet import (
@@ -285,11 +287,22 @@ class ParquetPart:
         return values_of(self.array(name).slice(start, count))
 
     def _parsed(self, texts: Iterable[object]) -> list[JsonValue]:
-        return loads_own_array(f"[{','.join(cast('Iterable[str]', texts))}]".encode(), self._key)
+        return _array_of(f"[{','.join(cast('Iterable[str]', texts))}]".encode(), self._key)
 
     def _by_id(self, name: str, kind: str) -> dict[str, object]:
         cells = zip(self.ids, values_of(self.array(name)), strict=True)
         return {one: cell for one, cell in cells if cell is not None} | cast("dict[str, object]", self._others[kind])
+
+
+def _array_of(body: bytes, key: str) -> list[JsonValue]:
+    """The items of a JSON array that this library wrote. `Corrupt`, naming the key, if it is not one."""
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise Corrupt(f"not valid JSON: {error}", key=key) from error
+    if not isinstance(value, list):
+        raise Corrupt(f"must hold a JSON array, not {type_name(value)}", key=key)
+    return value
 
 
 def _is_beside(kind: ColumnKind, form: str | None) -> bool:

@@ -28,8 +28,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from worm.collections import CUT, REBUILT, Row
 from worm.errors import Corrupt
-from worm.formats import MISSING, JsonValue, Missing, is_intact, loads_own, shapes
+from worm.formats import MISSING, JsonValue, Missing, loads_own, shapes
 from worm.tables.manifest import ETAGS, SEQS, Manifest
+from worm.tables.sealed import is_intact
 
 if TYPE_CHECKING:
     from msgspec import Raw

@@ -25,8 +25,9 @@ from typing import Generic, Literal, Protocol, TypeVar, cast
 
 from worm.collections import REBUILT
 from worm.errors import Corrupt
-from worm.formats import JsonValue, seal, shapes, unseal
+from worm.formats import JsonValue, shapes
 from worm.store import InvariantBroken
+from worm.tables.sealed import seal, unseal
 from worm.values import dataclass
 
 FILE = re.compile(r"[a-z]+(-[0-9]+)?-[0-9a-f]{16}\.json")

@@ -19,7 +19,7 @@ from dataclasses import replace
 from worm.clock import iso_seconds
 from worm.collections import Collection, Heads, Row, layout
 from worm.errors import Invalid, WormError, shown
-from worm.formats import Schema, checked_schema
+from worm.formats import Schema
 from worm.store import Read, Store, check_store, chunked
 from worm.tables import Manifest, Table, build_manifest
 from worm.upkeep.push_plan import ModelProgress, PushPlan, ScanScope, plan_over, unwatched
@@ -49,7 +49,7 @@ def push(
         ['Customer']
     """
     check_store(store)
-    session = Session(store, schema=checked_schema(schema))
+    session = Session(store, schema=Schema.require(schema))
     for name, function in (("planned", planned), ("progress", progress)):
         if not callable(function):
             raise Invalid(f"takes a function, not {shown(function)}", path=name)

@@ -22,7 +22,7 @@ from functools import cached_property
 from worm.clock import Deadline
 from worm.collections import Collection, delete_unchanged
 from worm.errors import NotFound, WormError
-from worm.formats import ModelDef, typed_problem
+from worm.formats import ModelDef
 from worm.log import DbKeys
 from worm.spaces import (
     PREFIX,
@@ -208,4 +208,4 @@ class _Run:
 
 def _is_id(collection: Collection, entity_id: str) -> bool:
     """May a document have this id?"""
-    return typed_problem(collection.definition.id_type, entity_id) is None
+    return collection.definition.id_problem(entity_id) is None

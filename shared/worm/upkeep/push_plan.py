@@ -19,14 +19,13 @@ from worm.collections import Collection, UniqueValue, layout
 from worm.errors import Hint, Invalid, SchemaDiffers, shown
 from worm.formats import (
     SYSTEM_FIELDS,
-    Check,
     FieldDef,
+    FieldsDef,
     JsonObject,
     JsonValue,
     ModelDef,
     Problem,
     Schema,
-    compile_object,
     dumps,
 )
 from worm.store import Object, Read, Store, chunked
@@ -288,14 +287,16 @@ def _shown(value: JsonValue) -> str:
 
 # Documents
 
+_Check = Callable[[JsonValue], list[Problem]]
+
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
     """The rules that a push changes for one model. `needs` are the fields that decide whether a document breaks them;
     None: the whole document is needed."""
 
-    before: Check
-    after: Check
+    before: _Check
+    after: _Check
     needs: frozenset[str] | None
     unique: tuple[str, ...] = ()
 
@@ -306,14 +307,14 @@ class _Rules:
         dropped = [name for name in before.fields if name not in after.fields] if after.strict else []
         unique = tuple(one.field for one in after.unique_indexes if one not in before.unique_indexes)
         if after.strict and not before.strict:
-            return cls(_whole(before), _whole(after), None, unique)
+            return cls(before.validate_document, after.validate_document, None, unique)
         if not (names or dropped or unique):
             return None
         old = {name: before.fields[name] for name in names if name in before.fields}
         new = {name: after.fields[name] for name in names}
         needs = frozenset((*names, *dropped, *unique))
-        check = _forbidding(compile_object(new, strict=False), dropped)
-        return cls(compile_object(old, strict=False), check, needs, unique)
+        check = _forbidding(FieldsDef(fields=new).check(), dropped)
+        return cls(FieldsDef(fields=old).check(), check, needs, unique)
 
 
 def _rule(one: FieldDef | None) -> JsonValue:
@@ -321,15 +322,11 @@ def _rule(one: FieldDef | None) -> JsonValue:
     return None if one is None else one.shape(is_complete=True, leave_out=("default", "description"))
 
 
-def _whole(definition: ModelDef) -> Check:
-    return lambda value, path, problems: problems.extend(definition.validate_document(value))
-
-
-def _forbidding(check: Check, names: Iterable[str]) -> Check:
-    def checked(value: JsonValue, path: str, problems: list[Problem]) -> None:
-        check(value, path, problems)
+def _forbidding(check: _Check, names: Sequence[str]) -> _Check:
+    def checked(value: JsonValue) -> list[Problem]:
         there = value if isinstance(value, dict) else {}
-        problems += [Problem(name, "unknown field") for name in names if name in there and name not in SYSTEM_FIELDS]
+        forbidden = [name for name in names if name in there and name not in SYSTEM_FIELDS]
+        return [*check(value), *(Problem(name, "unknown field") for name in forbidden)]
 
     return checked
 
@@ -346,9 +343,7 @@ class _Tally:
 
     def see(self, entity_id: str, row: Row) -> None:
         self.checked += 1
-        earlier, problems = list[Problem](), list[Problem]()
-        self.rules.before(dict(row), "", earlier)
-        self.rules.after(dict(row), "", problems)
+        earlier, problems = self.rules.before(dict(row)), self.rules.after(dict(row))
         if problems and not earlier:
             self.misfits += 1
             if len(self.examples) < EXAMPLES_MAX:

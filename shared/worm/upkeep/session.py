@@ -19,7 +19,7 @@ from worm.clock import Clock, Ids, SystemClock
 from worm.collections import MAX_DOCUMENT_BYTES, Collection, StorageResolver, layout
 from worm.errors import Invalid, NotFound, shown
 from worm.forks import in_child, new_lock, new_rlock
-from worm.formats import Schema, load_pushed
+from worm.formats import Schema
 from worm.store import NotModified, Portions, Postponed, Room, Store, acceptable, carried, ensure_safe, trust
 from worm.tables import Table
 from worm.upkeep.folding import Folder, UnfoldedNote
@@ -146,7 +146,7 @@ class Session:
             return
         if found is None:
             raise NotFound("the bucket has no schema", key=layout.SCHEMA_KEY, hint="push one: `worm push schema.json`")
-        self._use(load_pushed(found.body, layout.SCHEMA_KEY))
+        self._use(Schema.from_bytes(found.body, layout.SCHEMA_KEY))
         self._etag = found.etag
 
     def is_new(self) -> bool:

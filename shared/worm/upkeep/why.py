@@ -27,7 +27,7 @@ from urllib.parse import unquote, urlsplit
 from worm.clock import iso_seconds
 from worm.collections import Collection, Head, IdRange, KeyInfo, KeyKind, OplogEntry, StorageResolver
 from worm.errors import Corrupt, Hint, Invalid, shown
-from worm.formats import ModelDef, typed_problem, unescaped
+from worm.formats import ModelDef, unescaped
 from worm.store import Object, ObjectInfo, Store, acceptable, same_version
 from worm.tables import Manifest
 from worm.upkeep.session import Session
@@ -354,7 +354,7 @@ def _inside(resolver: StorageResolver, model: ModelDef, rest: list[str], info: K
 
 def _key(resolver: StorageResolver, model: ModelDef, id: str | None) -> str | None:
     """The key of the id, if it can be one."""
-    if id is None or typed_problem(model.id_type, id):
+    if id is None or model.id_problem(id):
         return None
     return resolver.document_key(model.name, id)
 

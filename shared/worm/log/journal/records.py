@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from worm.errors import Invalid, shown
-from worm.formats import JsonObject, JsonValue, check_name, dumps, frames, type_name
+from worm.formats import JsonObject, JsonValue, dumps, frames, type_name
+from worm.log.common import check_name
 
 _DATE = "$date"
 

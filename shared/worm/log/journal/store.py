@@ -35,19 +35,8 @@ import orjson
 from worm.clock import Clock, SystemClock
 from worm.errors import Corrupt, Invalid, NotFound, WormError
 from worm.forks import new_lock, new_rlock
-from worm.formats import (
-    MAX_BYTES,
-    JsonObject,
-    JsonValue,
-    LogCompactReport,
-    LogProblem,
-    LogVerifyReport,
-    check_json,
-    check_name,
-    dumps,
-    frames,
-    type_name,
-)
+from worm.formats import MAX_BYTES, JsonObject, JsonValue, check_json, dumps, frames, type_name
+from worm.log.common import LogCompactReport, LogProblem, LogVerifyReport, check_name
 from worm.log.journal.file import CHUNK, COMPACTING, OPLOG, FileLog, JournalDisk, Replay, replay, translated
 from worm.log.journal.records import (
     Begin,

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from worm.clock import Clock, SystemClock
 from worm.errors import Conflict, Invalid, NotFound
-from worm.formats import LogCompactReport, LogLine, LogRepairReport, LogVerifyReport, Position, frames, position_of
+from worm.formats import Position, frames, position_of
+from worm.log.common import LogCompactReport, LogLine, LogRepairReport, LogVerifyReport
 from worm.log.journal.file import OPLOG, FileLock, JournalDisk, Replay, chunks, read_log, replay, translated
 from worm.log.journal.store import LogStore, verify
 

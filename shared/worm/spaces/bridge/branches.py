@@ -23,8 +23,9 @@ from worm.collections import (
     OplogEntry,
     StateAt,
     UniqueValue,
+    diff,
 )
-from worm.formats import JsonObject, JsonValue, diff, dumps_document
+from worm.formats import JsonObject, JsonValue, dumps_document
 from worm.query import OtherStates
 from worm.spaces.bridge.commits import (
     CommitOutcome,
