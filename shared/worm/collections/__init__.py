@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from worm.collections.claiming import Claiming
     from worm.collections.claims import Claims, Digests, Finding, Holders, Reservation, UniqueValue, Wanted
     from worm.collections.collection import Collection, EntityOutcome
+    from worm.collections.difference import Diff, FieldDiff
     from worm.collections.documents import AGAIN, EXISTS, MAX_DOCUMENT_BYTES, DocumentVersion
-    from worm.collections.difference import Diff, FieldDiff, diff
     from worm.collections.entries import (
         APART,
         CUT,
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from worm.collections.reconcile import Reconciled, Sighting, Survey, failure_of
     from worm.collections.recording import StoredWrite, record_writes
     from worm.collections.snapshots import Snapshot, SnapshotInfo
-    from worm.collections.trash import Deletion, Tombstone, Trash, Trashed, delete_unchanged
+    from worm.collections.trash import Deletion, Trashed, delete_unchanged
     from worm.collections.walks import (
         PART_IDS,
         TASK_IDS_MAX,
@@ -87,8 +87,8 @@ else:
         claiming: Claiming
         claims: Claims Digests Finding Holders Reservation UniqueValue Wanted
         collection: Collection EntityOutcome
+        difference: Diff FieldDiff
         documents: AGAIN DocumentVersion EXISTS MAX_DOCUMENT_BYTES
-        difference: Diff FieldDiff diff
         entries: APART CUT Change ChangeSet Document HEAD Head Heads OPS OplogEntry REBUILT Row SEQ_MAX exact_name
         entries: is_cut row_weight
         id_ranges: AFTER_SLASH IDS_PER_RANGE_MAX IdRange KnownIds Scan known_ids plan_ranges probed_ranges punctual
@@ -103,7 +103,7 @@ else:
         reconcile: Reconciled Sighting Survey failure_of
         recording: StoredWrite record_writes
         snapshots: Snapshot SnapshotInfo
-        trash: Deletion Tombstone Trash Trashed delete_unchanged
+        trash: Deletion Trashed delete_unchanged
         walks: IdSource IdWalk Objects PART_IDS TASK_IDS_MAX documents_of histories_of oplogs_of
         """,
     )

@@ -38,7 +38,7 @@ from dataclasses import replace
 from functools import partial
 
 from worm.clock import Clock, iso_seconds
-from worm.collections.difference import diff
+from worm.collections.difference import Diff
 from worm.collections.documents import Documents
 from worm.collections.entries import Document, Head, OplogEntry, exact_name
 from worm.collections.oplog import Oplog, Taken
@@ -512,7 +512,7 @@ class _Round:
         if before is None:
             restored = reverted or (source is not None and source.metadata.get(OP) == "restore")
             return OplogEntry(seq, "restore" if restored else "create", ts, actor, after, metadata=metadata)
-        change = diff(before, after)
+        change = Diff.between(before, after)
         whole = after if seq % self._owner.oplog.every == 0 else None
         return OplogEntry(seq, "update", ts, actor, whole, change.diff, change.needed_absent(), metadata)
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from worm.upkeep.adopt import push, push_session
     from worm.upkeep.deployment.aws import Aws
     from worm.upkeep.deployment.checkup import Checkup, Health, table_freshness
-    from worm.upkeep.deployment.stack import Stack
     from worm.upkeep.folding import Abandoned
     from worm.upkeep.materialize import Materialized, Materializer
     from worm.upkeep.purge import Purge, PurgeReport
@@ -56,7 +55,6 @@ else:
         dead_letters:
         deployment.aws: Aws
         deployment.checkup: Checkup Health table_freshness
-        deployment.stack: Stack
         folding: Abandoned
         materialize: Materialized Materializer
         purge: Purge PurgeReport
