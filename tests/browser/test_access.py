@@ -87,7 +87,7 @@ def test_the_keyboard_reaches_the_content_first(tab: Tab) -> None:
     skip = tab.page.get_by_role("link", name="Skip to content")
     expect(skip).to_be_focused()
     tab.page.keyboard.press("Enter")
-    assert tab.page.evaluate("() => document.activeElement.id") == "main"
+    expect(tab.page.locator("#main")).to_be_focused()
 
 
 def test_the_theme_is_a_choice_that_stays(tab: Tab) -> None:
@@ -107,10 +107,12 @@ def test_the_theme_is_a_choice_that_stays(tab: Tab) -> None:
 
 def test_what_the_policy_forbids_does_not_happen_and_would_fail_a_test(tab: Tab) -> None:
     tab.enter()
-    tab.page.evaluate("() => document.body.insertAdjacentHTML('beforeend', '<p id=p style=\"color: red\">x</p>')")
-    tab.page.evaluate(
-        "() => document.body.append(Object.assign(document.createElement('script'), {text: 'window.ran = 1'}))"
-    )
+    with tab.page.expect_console_message(lambda message: "CSP: style-src-attr" in message.text):
+        tab.page.evaluate("() => document.body.insertAdjacentHTML('beforeend', '<p id=p style=\"color: red\">x</p>')")
+    with tab.page.expect_console_message(lambda message: "CSP: script-src-elem" in message.text):
+        tab.page.evaluate(
+            "() => document.body.append(Object.assign(document.createElement('script'), {text: 'window.ran = 1'}))"
+        )
     assert tab.page.evaluate(
         "() => [window.ran, getComputedStyle(document.getElementById('p')).color === 'rgb(255, 0, 0)']"
     ) == [None, False]

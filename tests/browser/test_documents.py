@@ -97,7 +97,7 @@ def test_whoever_leaves_unsaved_changes_is_asked(tab: Tab) -> None:
     expect(tab.dialog()).to_contain_text("not saved")
     tab.page.keyboard.press("Escape")
     expect(tab.field("/name")).to_have_value("Unsaved")
-    assert tab.page.url == tab.served.address("models", "Customer", "documents", "c001")
+    expect(tab.page).to_have_url(tab.served.address("models", "Customer", "documents", "c001"))
     tab.page.go_back()
     tab.dialog().get_by_role("button", name="Leave without saving").click()
     expect(tab.page.get_by_role("heading", level=1)).to_have_text("Customer")
@@ -275,7 +275,8 @@ def test_a_document_whose_answer_got_lost_is_created_once(tab: Tab, served: Serv
         route.abort()
 
     tab.page.route("**/v1/models/Customer/documents", lose)
-    tab.button("Create").click()
+    with tab.page.expect_console_message(lambda message: "net::ERR_FAILED" in message.text):
+        tab.button("Create").click()
     expect(tab.page.locator(".problem")).to_contain_text("is not responding")
     tab.page.unroute("**/v1/models/Customer/documents")
     tab.complaints.remove("error: Failed to load resource: net::ERR_FAILED")

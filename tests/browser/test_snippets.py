@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.browser.serving import ROOT, TOKEN, Served, Tab
 
@@ -60,6 +60,7 @@ def test_an_edit_as_code_does_what_save_does(tab: Tab, served: Served, language:
     tab.open("models", "Customer", "documents", name, code=language)
     tab.field("/name").fill("It's after")
     tab.field("/score").fill("")
+    expect(tab.page.locator(f'pre[data-code="{language}"]')).to_contain_text("score")
     text = snippet(tab, language)
     if language == "curl":
         in_shell(text)
@@ -98,8 +99,36 @@ def test_the_code_of_every_view_runs(tab: Tab) -> None:
     in_shell("set -e\n" + "\n".join(shown["cli"]))
 
 
+def test_the_code_of_the_trash_is_there_before_its_models(tab: Tab) -> None:
+    """Or a copy of it, made at once, would be that of a database without models."""
+    at_first: list[str] = []
+
+    def answer(route: Route) -> None:
+        at_first.append(snippet(tab, "python"))
+        route.continue_()
+
+    tab.page.route("**/v1/models", answer)
+    tab.open("trash", code="python")
+    expect(tab.page.get_by_role("option", name="Customer")).to_be_attached()
+    assert at_first == [snippet(tab, "python")]
+    assert "c059" in run([sys.executable, "-c", at_first[0]])
+
+
+def test_code_of_a_rollback_is_there_when_it_names_a_version(tab: Tab) -> None:
+    """Without `If-Match`, it would overwrite what somebody else has saved."""
+    panels: list[int] = []
+
+    def answer(route: Route) -> None:
+        panels.append(tab.page.locator("pre[data-code]").count())
+        route.continue_()
+
+    tab.page.route("**/v1/models/Customer/documents/c003", answer)
+    tab.open("models", "Customer", "documents", "c003", "history", seq="1", code="curl")
+    assert "If-Match" in snippet(tab, "curl")
+    assert panels == [0]
+
+
 def test_code_can_be_copied(tab: Tab) -> None:
     tab.open("trash", code="cli")
-    expect(tab.page.locator('pre[data-code="cli"]')).to_contain_text("worm trash list")
     tab.page.get_by_role("region", name="This view as code").get_by_role("button", name="Copy").click()
     assert tab.page.evaluate("() => navigator.clipboard.readText()") == snippet(tab, "cli")

@@ -98,7 +98,7 @@ def test_a_row_has_the_id_of_its_key_whatever_the_document_says() -> None:
 def test_a_part_of_an_object_that_the_manifest_keeps_whole_needs_no_document() -> None:
     room = Room(6, manifest={"enabled": True})
     query = Query.of(filter={"address.city": "Bern"}, select=["address.city"], limit=1)
-    outcome = Reader(room.fresh().table).run(Request.of(query))
+    outcome = Reader(room.fresh().table).run(Request(query))
     assert outcome.plan.strategy == "manifest_scan"
     assert outcome.page.rows == [{"id": "c000", "address.city": "Bern"}]
 

@@ -28,7 +28,6 @@ from worm.query.planner import (
     decide_stream,
     estimate,
 )
-from worm.query.query import Query
 from worm.tables.root import Counted, IndexPieces, Piece, Root
 from worm.tables.view import Size
 
@@ -53,7 +52,7 @@ Step = tuple[list[Question], Decision]
 
 def needs(**query: Any) -> Needs:
     populate, strategy = query.pop("populate", ()), query.pop("strategy", None)
-    return Needs(DEFINITION, Request.of(Query.of(**query), populate, strategy))
+    return Needs(DEFINITION, Request.of(**query, populate=populate, strategy=strategy))
 
 
 def missing(files: int, size: int = 0) -> ScanFacts:

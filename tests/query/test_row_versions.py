@@ -30,7 +30,7 @@ def filled(**customer: object) -> DataPath:
 
 
 def answered(path: DataPath, strategy: str | None = None, **query: object) -> Answer:
-    return Reader(path.table).run(Request.of(Query.of(**query), (), strategy))  # type: ignore[arg-type]
+    return Reader(path.table).run(Request.of(**query, strategy=strategy))  # type: ignore[arg-type]
 
 
 def content(path: DataPath, entity_id: str, version: DocumentVersion) -> object:

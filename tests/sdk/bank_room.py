@@ -17,12 +17,13 @@ from worm.formats.strict_json import JsonObject
 from worm.log.keys import DbKeys
 from worm.sdk.database import Model, Worm
 from worm.spaces.bridge.applied import RUN_MAX, Applied
+from worm.spaces.bridge.following import Materialized
 from worm.spaces.opening import database_id
 from worm.store.base import Attempt, Condition, Store
 from worm.store.file import FileStore
 from worm.store.memory import MemoryStore
 from worm.tables.verify import verify_collection
-from worm.upkeep.materialize import Materialized, Materializer
+from worm.upkeep.materialize import Materializer
 from worm.upkeep.session import Maintenance, Session, Settings
 from worm.upkeep.sweep import Sweep
 from worm.upkeep.workers.apply import Apply

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from worm.collections.entries import Row
 from worm.formats.strict_json import MISSING, JsonValue
+from worm.tables.cells import Several
 from worm.tables.columns import Columns
-from worm.tables.parts import Several
 
 ROWS: list[Row] = [
     {"a": 1, "a.b": "own", "c": {"d": 2}},

@@ -16,9 +16,10 @@ from worm.errors import Corrupt
 from worm.formats.strict_json import INT_MAX, INT_MIN, JsonValue, Missing, dumps
 from worm.query.query import Query
 from worm.tables import parts
+from worm.tables.cells import Cell, Several
 from worm.tables.columns import Columns, RowsById
 from worm.tables.manifest import Manifest
-from worm.tables.parts import NAMES_MAX, Cell, MergedPart, RawPart, Several, is_available
+from worm.tables.parts import NAMES_MAX, MergedPart, RawPart, is_available
 from worm.tables.sealed import is_intact, seal, unseal
 
 ODD_NAMES = ("", "ä.ß", 'quo"te', "back\\slash", "line\n", "a..b", ".a", "\ud800")

@@ -9,7 +9,6 @@ from worm.api.json_schema import json_schema_of
 from worm.api.routes import Route
 from worm.errors import Corrupt
 from worm.formats import JsonObject, JsonValue, loads
-from worm.query import counted
 from worm.store import in_parallel
 from worm.tables import TableView
 from worm.version import VERSION
@@ -83,7 +82,7 @@ def _table(call: Call, name: str) -> tuple[int | None, bool, JsonObject]:
         except Corrupt as damage:
             model.table.distrust(damage)
         state = "missing" if call.session.schema.model(name).keeps_manifest else "none"
-        return counted(model.table), False, {"state": state, "revision": None, "updatedAt": None}
+        return model.table.sentinel_count(), False, {"state": state, "revision": None, "updatedAt": None}
 
 
 def _count(view: TableView) -> tuple[int, bool]:

@@ -24,11 +24,9 @@ from worm.api.routes import BRANCH, DOCUMENT, Parameter, Route
 from worm.errors import Invalid, shown
 from worm.formats import JsonObject, JsonValue, ModelDef, loads
 from worm.query import (
-    Actual,
     Aggregate,
-    Cost,
     Plan,
-    Query,
+    Request,
     Sort,
     TooExpensive,
     at_most,
@@ -89,7 +87,7 @@ class AskedRows:
 
     def fields(self) -> set[str]:
         """Every field in the query."""
-        return Query.of(filter=self.filter, sort=self.sort, select=self.select).fields()
+        return Request.of(filter=self.filter, sort=self.sort, select=self.select).query.fields()
 
     def max_changed(self, most: int) -> int | None:
         """Each document that changed since a moment takes one lookup."""
@@ -267,8 +265,8 @@ def _rows_answer(call: Call, model: Model[DocumentDict], asked: AskedRows) -> Ht
         if asked.count:
             shape["count"] = model.count(asked.filter, at=chosen["at"], max_changed=chosen["max_changed"])
     if asked.explain == "analyze":
-        cost = Cost(dict(meter.requests), meter.bytes_read)
-        shape["plan"] = _analyzed(rows.plan, model.explain(**chosen), Actual(cost, len(rows))).shape()
+        plan = _estimated(rows.plan, model.explain(**chosen))
+        shape["plan"] = plan.measured(meter.requests, meter.bytes_read, len(rows)).shape()
     return json_answer(noted(call, model.name, shape, asked.fields()))
 
 
@@ -289,10 +287,9 @@ def _page(model: Model[DocumentDict], chosen: Chosen) -> tuple[Rows[DocumentDict
         chosen = {**chosen, "limit": max(1, fitting)}
 
 
-def _analyzed(plan: Plan, explained: Plan, actual: Actual) -> Plan:
-    """The actual cost, next to the estimate for the chosen strategy."""
-    is_same = plan.strategy == explained.strategy
-    return replace(plan, estimate=explained.estimate if is_same else plan.estimate, actual=actual)
+def _estimated(plan: Plan, explained: Plan) -> Plan:
+    """With the estimate for the chosen strategy."""
+    return replace(plan, estimate=explained.estimate) if plan.strategy == explained.strategy else plan
 
 
 def check_populated(call: Call, name: str, populate: Sequence[str] | None) -> None:
@@ -339,7 +336,7 @@ def _arranged(found: JsonObject, body: JsonObject) -> JsonValue:
     groups = cast("list[JsonObject]", found["groups"])
     limit = limit_of(body) if "limit" in body else None
     rows: list[JsonObject] = [{"id": f"{at:012}", **group} for at, group in enumerate(groups)]
-    query = Query.of(sort=cast("Sort | None", body.get("sort")), limit=limit)
+    query = Request.of(sort=cast("Sort | None", body.get("sort")), limit=limit).query
     return [{name: value for name, value in row.items() if name != "id"} for row in query.run(rows)]
 
 

@@ -195,11 +195,12 @@ class Collection:
         make = table_row if self.definition.keeps_whole_rows else project
         return make(document, self.definition.table_fields())
 
-    def whole_row(self, entity_id: str, document: Document) -> Row:
+    def as_row(self, entity_id: str, document: Document) -> Row:
         """The document with the id of its key. If there is a table, a dotted name means a path, so a field with a dot
         in its own name is kept apart, as in rows of the manifest."""
-        if self.definition.keeps_manifest and any("." in name for name in document):
-            return {"id": entity_id, **table_row(document, self.definition.table_fields())}
+        definition = self.definition
+        if definition.keeps_manifest and any("." in name for name in document):
+            return {"id": entity_id, **table_row(document, definition.table_fields())}
         row: Row = {"id": entity_id, **document}
         row["id"] = entity_id  # a document may write an int id as a number
         return row

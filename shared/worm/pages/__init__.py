@@ -12,7 +12,7 @@ from worm.doors import door
 
 if TYPE_CHECKING:
     from worm.pages import space_record
-    from worm.pages.apply import Applier, databases
+    from worm.pages.apply import Applier
     from worm.pages.compact import Compacted, Compactor, Task, do_task
     from worm.pages.db import PageDb
     from worm.pages.layers import Candidate, LayerGone, PageRange
@@ -26,7 +26,7 @@ else:
     __getattr__ = door(
         __name__,
         """
-        apply: Applier databases
+        apply: Applier
         compact: Compacted Compactor Task do_task
         db: PageDb
         layers: Candidate LayerGone PageRange

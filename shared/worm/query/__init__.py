@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from worm.query import request_text
     from worm.query.aggregate import Aggregate, Distinct, Percentiles
     from worm.query.budget import TooExpensive, at_most
-    from worm.query.execute import CHUNK, Answer, Reader, counted, current_states, read_documents
-    from worm.query.filters import LIST_MAX, Filter, identity
+    from worm.query.execute import Answer, Reader, current_states, read_documents
+    from worm.query.filters import LIST_MAX, Filter
     from worm.query.needs import Request, is_covered
-    from worm.query.own_writes import AsStored, DocumentState, IndexedValues, NoWrites, OtherStates, OwnWrite, OwnWrites
-    from worm.query.planner import REBUILD, Actual, Cost, Plan
-    from worm.query.query import Query, Sort
+    from worm.query.own_writes import DocumentState, IndexedValues, OtherStates, OwnWrite, OwnWrites
+    from worm.query.planner import REBUILD, Cost, Plan
+    from worm.query.query import Sort
     from worm.query.request_text import filter_fields
     from worm.query.stream import Stream
 else:
@@ -24,12 +24,12 @@ else:
         """
         aggregate: Aggregate Distinct Percentiles
         budget: TooExpensive at_most
-        execute: Answer CHUNK Reader counted current_states read_documents
-        filters: Filter LIST_MAX identity
+        execute: Answer Reader current_states read_documents
+        filters: Filter LIST_MAX
         needs: Request is_covered
-        own_writes: AsStored DocumentState IndexedValues NoWrites OtherStates OwnWrite OwnWrites
-        planner: Actual Cost Plan REBUILD
-        query: Query Sort
+        own_writes: DocumentState IndexedValues OtherStates OwnWrite OwnWrites
+        planner: Cost Plan REBUILD
+        query: Sort
         request_text:
         request_text: filter_fields
         stream: Stream

@@ -15,17 +15,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 from fractions import Fraction
 from math import floor
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar, cast
+from typing import Protocol, TypeAlias, TypeVar, cast
 
 from worm.collections import Row
 from worm.errors import Invalid, shown
 from worm.formats import JsonValue, Missing, dumps, normal, type_name
 from worm.query.filters import Filter, identity
-from worm.tables import FALSE, TRUE, Cell, Columns, Several, SortKey, exact_key, listed, sort_key
+from worm.tables import Columns, cells, exact_key
 from worm.values import dataclass
-
-if TYPE_CHECKING:
-    from worm.tables import Positions
 
 MISSING_GROUP = "=missing"
 """The group of rows without the field. No value has this name, because the names of values continue with JSON after
@@ -35,7 +32,7 @@ PERCENTILES_MAX = 100
 _DIGITS = 700  # from the last digit of the smallest float to the first digit of 2^63 times the largest one
 _EXACT = Context(prec=_DIGITS, Emax=MAX_EMAX, Emin=MIN_EMIN)
 _WHOLE_MAX = 2**53
-_NUMBERS_OR_NOTHING = frozenset({int, float, type(None), Missing, Several})
+_NUMBERS_OR_NOTHING = frozenset({int, float, type(None), Missing, cells.Several})
 _PLAIN = frozenset({int, float, str, type(None), Missing})
 
 Result: TypeAlias = dict[str, JsonValue]
@@ -71,17 +68,17 @@ class Measure:
     fields: tuple[str, ...]
     is_listed: bool
 
-    def over(self, columns: Columns, positions: Positions) -> JsonValue:
+    def over(self, columns: Columns, positions: cells.Positions) -> JsonValue:
         found = {field: self._of(columns, field, positions) for field in self.fields}
         return found if self.is_listed else found[self.fields[0]]
 
-    def _of(self, columns: Columns, field: str, positions: Positions) -> JsonValue:
+    def _of(self, columns: Columns, field: str, positions: cells.Positions) -> JsonValue:
         typed = columns.column(field).typed
         if self.name in ("min", "max"):
             largest = self.name == "max"
             if typed is not None:
                 return normal(typed.extreme(positions, largest))
-            return _extreme(columns, field, listed(positions), largest=largest)
+            return _extreme(columns, field, cells.listed(positions), largest=largest)
         found = None if typed is None else typed.total(positions)
         total, are_integers, count = found or _total(_only_numbers(columns, field, positions, self.name))
         if self.name == "sum":
@@ -157,7 +154,7 @@ class Aggregate:
         columns.prepare(self.fields())
         return self._result(columns, self.filter.positions(columns))
 
-    def _result(self, columns: Columns, positions: Positions) -> Result:
+    def _result(self, columns: Columns, positions: cells.Positions) -> Result:
         if self.group_by is None:
             return self._over(columns, positions)
         fields = (self.group_by,) if isinstance(self.group_by, str) else self.group_by
@@ -170,7 +167,7 @@ class Aggregate:
         listed: list[JsonValue] = [{"key": _key(fields, key), **totals} for key, totals, _ in found]
         return {"groups": listed}
 
-    def _over(self, columns: Columns, positions: Positions) -> Result:
+    def _over(self, columns: Columns, positions: cells.Positions) -> Result:
         result: Result = {"count": len(positions)} if self.count else {}
         for measure in self.measures:
             result[measure.name] = measure.over(columns, positions)
@@ -227,22 +224,22 @@ class Distinct:
         columns.prepare(self.fields())
         return self._values(columns, self.filter.positions(columns))
 
-    def _values(self, columns: Columns, positions: Positions) -> list[JsonValue]:
+    def _values(self, columns: Columns, positions: cells.Positions) -> list[JsonValue]:
         column = columns.column(self.field)
         if column.typed is not None:
-            return sorted(map(normal, column.typed.distinct(positions)), key=sort_key)
-        cells: Iterable[Cell] = map(column.cells.__getitem__, listed(positions))
+            return sorted(map(normal, column.typed.distinct(positions)), key=cells.sort_key)
+        held: Iterable[cells.Cell] = map(column.cells.__getitem__, cells.listed(positions))
         if column.kinds <= _PLAIN:
-            cells = set(cells)  # they have no arrays or objects
+            held = set(held)  # they have no arrays or objects
         found: dict[object, JsonValue] = {}
-        for cell in cells:
+        for cell in held:
             for value in _flat(cell):
                 found.setdefault(_hashable(value), normal(value))
-        return sorted(found.values(), key=sort_key)
+        return sorted(found.values(), key=cells.sort_key)
 
 
-def _flat(cell: Cell) -> Iterable[JsonValue]:
-    if isinstance(cell, Several):
+def _flat(cell: cells.Cell) -> Iterable[JsonValue]:
+    if isinstance(cell, cells.Several):
         return [value for inner in cell.cells for value in _flat(inner)]
     if isinstance(cell, Missing):
         return ()
@@ -296,16 +293,12 @@ def _rank_name(rank: float) -> str:
     return dumps(normal(rank)).decode()
 
 
-def _grouped(columns: Columns, positions: Positions, fields: Sequence[str]) -> list[tuple[Key, Positions]]:
+def _grouped(columns: Columns, positions: cells.Positions, fields: Sequence[str]) -> list[tuple[Key, cells.Positions]]:
     """The groups in the order of their values, missing last."""
     of_fields = [columns.column(field) for field in fields]
-    typed = [column.typed for column in of_fields if column.typed is not None]
-    if len(typed) == len(of_fields):
-        from worm.tables import grouped
-
-        found: Iterable[Positions] = grouped(typed, positions)
-    else:
-        found = _grouped_cells(columns, listed(positions), fields)
+    found: Iterable[cells.Positions] | None = columns.group(fields, positions)
+    if found is None:
+        found = _grouped_cells(columns, cells.listed(positions), fields)
     keyed = [(tuple(_normal(column.value(group[0])) for column in of_fields), group) for group in found]
     return sorted(keyed, key=lambda pair: [_place(value) for value in pair[0]])
 
@@ -333,7 +326,7 @@ def _group_names(columns: Columns, field: str) -> Sequence[object]:
 
 def _hashable(value: JsonValue | Missing) -> object:
     if isinstance(value, bool):
-        return TRUE if value else FALSE
+        return cells.TRUE if value else cells.FALSE
     return identity(value) if isinstance(value, list | dict) else value
 
 
@@ -341,8 +334,8 @@ def _normal(value: JsonValue | Missing) -> JsonValue | Missing:
     return value if isinstance(value, Missing) else normal(value)
 
 
-def _place(value: JsonValue | Missing) -> tuple[bool, SortKey]:
-    return (True, (0, 0)) if isinstance(value, Missing) else (False, sort_key(value))
+def _place(value: JsonValue | Missing) -> tuple[bool, cells.SortKey]:
+    return (True, (0, 0)) if isinstance(value, Missing) else (False, cells.sort_key(value))
 
 
 def _name(value: JsonValue | Missing) -> str:
@@ -359,9 +352,9 @@ def _numbers(columns: Columns, field: str, positions: Sequence[int]) -> list[int
     return [value for value in found if type(value) is int or type(value) is float]
 
 
-def _only_numbers(columns: Columns, field: str, positions: Positions, name: str) -> list[int | float]:
+def _only_numbers(columns: Columns, field: str, positions: cells.Positions, name: str) -> list[int | float]:
     """The numbers; `Invalid`, with the document, if a value is neither a number nor missing or null."""
-    positions = listed(positions)
+    positions = cells.listed(positions)
     if not columns.column(field).kinds <= _NUMBERS_OR_NOTHING:
         values = columns.values(field)
         wrong = next((at for at in positions if type(values[at]) not in _NUMBERS_OR_NOTHING), None)
@@ -376,7 +369,7 @@ def _only_numbers(columns: Columns, field: str, positions: Positions, name: str)
     return _numbers(columns, field, positions)
 
 
-def _in_order(columns: Columns, field: str, positions: Positions) -> Sequence[int | float]:
+def _in_order(columns: Columns, field: str, positions: cells.Positions) -> Sequence[int | float]:
     typed = columns.column(field).typed
     found = None if typed is None else typed.in_order(positions)
     if found is None:

@@ -21,21 +21,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import field, replace
 from functools import cached_property
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from worm.collections import APART, Collection, Document, DocumentVersion, Row, is_cut
 from worm.errors import Corrupt, Invalid
-from worm.formats import IndexDef, JsonValue, loads_own, shapes
+from worm.formats import IndexDef, JsonValue
 from worm.query.aggregate import Computed
 from worm.query.budget import ALLOWED, TooExpensive
 from worm.query.filters import And, Filter
 from worm.query.needs import Needs, Request
-from worm.query.own_writes import DocumentState, NoWrites, OwnWrite, OwnWrites, is_doubtful
+from worm.query.own_writes import DocumentState, OwnWrite, OwnWrites, is_doubtful
 from worm.query.planner import (
     CUT,
     TOLD_BEHIND,
-    Actual,
-    Cost,
     Decision,
     Facts,
     Plan,
@@ -46,12 +44,11 @@ from worm.query.planner import (
 )
 from worm.query.query import Page, Query
 from worm.query.sort import decode_cursor
-from worm.store import Object, Portions, Read, metered
+from worm.store import Object, Portions, Read, chunked, metered
 from worm.tables import Columns, Size, Table, TableView
 from worm.values import dataclass
 
 CHUNK = 500
-COUNTED = shapes.record("a sentinel", {}, {"count": shapes.WHOLE})
 R = TypeVar("R")
 
 
@@ -315,8 +312,11 @@ def live_ids(collection: Collection, own: OwnWrites) -> list[str]:
 
 def read_documents(collection: Collection, ids: Sequence[str]) -> dict[str, Document]:
     """The documents of these ids as far as there are any, read concurrently. An invalid id has no document."""
-    states = _read(collection, _possible(collection, ids))
-    return {one: state.document for one, state in states.items() if state.document is not None}
+    found: dict[str, Document] = {}
+    for chunk in chunked(_possible(collection, ids), CHUNK):
+        states = _read(collection, chunk)
+        found |= {one: state.document for one, state in states.items() if state.document is not None}
+    return found
 
 
 class DocumentReads:
@@ -344,7 +344,7 @@ class DocumentReads:
                 if state.version is not None and not self._for_totals:
                     self.versions[entity_id] = state.version
                 if state.document is not None:
-                    yield self._collection.whole_row(entity_id, state.document)
+                    yield self._collection.as_row(entity_id, state.document)
 
     def _in_order(self, ids: Sequence[str], read: Mapping[str, DocumentState]) -> dict[str, DocumentState]:
         known = {**self._own.instead, **read}
@@ -357,7 +357,7 @@ class DocumentReads:
 
 def given_rows(needs: Needs, rows: list[Row]) -> list[Row]:
     """The rows of an answer as the caller gets them: without a selection, the documents as they are (see
-    `Collection.whole_row`)."""
+    `Collection.as_row`)."""
     if needs.request.query.select is None and needs.definition.keeps_manifest:
         paths = [name for name in needs.definition.table_fields() if "." in name]
         for row in rows:
@@ -434,7 +434,7 @@ class Reader:
     ) -> None:
         self._table = table
         self._collection = table.collection
-        self._own = own or NoWrites()
+        self._own = own or OwnWrites()
         self._lock = lock or nullcontext()
 
     def run(self, request: Request) -> Answer:
@@ -511,18 +511,17 @@ class Reader:
         strategy that was actually used."""
         with metered() as meter:
             answer = work()
-        cost = Cost(dict(meter.requests), meter.bytes_read)
         with self._lock:
             taken = Decision(answer.plan.strategy, answer.plan.reason)
             estimated = self._estimated(Search(self._table, self._own, request), taken)
-        actual = Actual(cost, len(answer.page.rows))
-        return replace(answer.plan, estimate=estimated.estimate, assumed=estimated.assumed, actual=actual)
+        plan = replace(answer.plan, estimate=estimated.estimate, assumed=estimated.assumed)
+        return plan.measured(meter.requests, meter.bytes_read, len(answer.page.rows))
 
     def _estimated(self, search: Search, decision: Decision) -> Plan:
         """The rows of a manifest in one file show which documents will be read. Those of a partitioned one may be in
         memory too, but not in another session."""
         view = search.view
-        size = search.size or Size.counted(counted(self._table))
+        size = search.size or Size.counted(self._table.sentinel_count())
         is_told = view is not None and not view.is_partitioned and decision.strategy == "manifest_targeted"
         read = search.cut_reads() if decision.strategy == "manifest_scan" else search.at_hand() if is_told else None
         return search.plan(decision, size, read)
@@ -552,7 +551,7 @@ class Reader:
 
         decision = search.decide(rules)
         if decision.strategy == "full_scan":
-            size = search.size or Size.counted(counted(self._table))
+            size = search.size or Size.counted(self._table.sentinel_count())
             if not size.is_assumed:
                 self._afford(search, estimate(search.needs, "full_scan", size).total)
         return decision
@@ -642,17 +641,3 @@ def _filtered(query: Query, ids: list[str], documents: DocumentReads) -> Page:
         if len(matching) >= enough:
             break
     return query.page(matching)
-
-
-def counted(table: Table) -> int | None:
-    """The number of documents according to the collection's sentinel, as of the last fold; only for estimates. None if
-    no fold maintains it, or if it is damaged: it is only a note."""
-    if not table.collection.definition.oplog and not table.is_kept:
-        return None
-    stored, key = table.sentinel.read(), table.sentinel.key
-    try:
-        shape = {} if stored is None else loads_own(stored, key)
-        shapes.check(shape, COUNTED, key)
-    except Corrupt:
-        return None
-    return cast("int | None", shape.get("count"))

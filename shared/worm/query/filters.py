@@ -21,7 +21,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from functools import cached_property
 from itertools import compress, repeat
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TypeAlias, cast
 
 from worm.errors import Invalid, shown
 from worm.formats import (
@@ -37,11 +37,8 @@ from worm.formats import (
     type_name,
 )
 from worm.query.patterns import Pattern, check_options
-from worm.tables import Cell, Column, Columns, Several, comparable, listed, reader
+from worm.tables import Column, Columns, cells
 from worm.values import dataclass
-
-if TYPE_CHECKING:
-    from worm.tables import Positions
 
 One: TypeAlias = "Callable[[JsonValue | Missing], bool]"
 FacetTest: TypeAlias = Callable[[Iterable[object]], Iterable[object]]
@@ -82,23 +79,23 @@ class Condition:
     op: str = ""
     value: JsonValue = None
 
-    def holds(self, cell: Cell) -> bool:
+    def holds(self, cell: cells.Cell) -> bool:
         return self._plain(cell) is not self.negated
 
-    def _plain(self, cell: Cell) -> bool:
+    def _plain(self, cell: cells.Cell) -> bool:
         if isinstance(cell, list):
             return self.array(cell)
-        if isinstance(cell, Several):
+        if isinstance(cell, cells.Several):
             return any(map(self._plain, cell.cells))
         return self.one(cell)
 
-    def positions(self, column: Column, candidates: Positions) -> Positions:
+    def positions(self, column: Column, candidates: cells.Positions) -> cells.Positions:
         """The candidates whose cells match. Candidates are ascending; a range means all rows."""
         by_array = None if column.typed is None else column.typed.where(self, candidates)
         if by_array is not None:
             return by_array
-        found = self._found(column, listed(candidates))
-        return without(candidates, found, len(column.cells)) if self.negated else found
+        found = self._found(column, cells.listed(candidates))
+        return column.without(candidates, found) if self.negated else found
 
     def _found(self, column: Column, candidates: Sequence[int]) -> list[int]:
         is_whole = isinstance(candidates, range)
@@ -106,22 +103,10 @@ class Condition:
         found = list(compress(candidates, self.scan(facet if is_whole else map(facet.__getitem__, candidates))))
         if not column.nested:
             return found
-        cells = column.cells
-        test = cast("Callable[[Cell], bool]", self.array) if column.nests_arrays_only else self._plain
+        of_column = column.cells
+        test = cast("Callable[[cells.Cell], bool]", self.array) if column.nests_arrays_only else self._plain
         nested = column.nested if is_whole else sorted(set(column.nested).intersection(candidates))
-        return sorted(found + [at for at in nested if test(cells[at])])
-
-
-def without(candidates: Positions, removed: Positions, size: int) -> Positions:
-    """The candidates without the removed ones; `size` is above every position."""
-    if not isinstance(candidates, list | range) or not isinstance(removed, list | range):
-        from worm.tables import typed
-
-        return typed.without(candidates, removed, size)
-    mask = bytearray(b"\1") * size
-    for at in removed:
-        mask[at] = 0
-    return [at for at in candidates if mask[at]]
+        return sorted(found + [at for at in nested if test(of_column[at])])
 
 
 def condition(op: str, value: JsonValue) -> Condition:
@@ -171,7 +156,7 @@ def _has_element(value: JsonValue) -> Callable[[list[JsonValue]], bool]:
 
 def _equal(value: JsonValue) -> Condition:
     one, has_element = _equals(value), _has_element(value)
-    wanted = object() if isinstance(value, list | dict) else comparable(value)
+    wanted = object() if isinstance(value, list | dict) else cells.comparable(value)
     return Condition(
         one,
         (lambda items: one(items) or has_element(items)) if isinstance(value, list) else has_element,
@@ -195,13 +180,13 @@ def _equals(value: JsonValue) -> One:
 
 
 def _among(values: list[JsonValue]) -> Condition:
-    scalars = {comparable(value) for value in values if not isinstance(value, list | dict)}
+    scalars = {cells.comparable(value) for value in values if not isinstance(value, list | dict)}
     nested = {identity(value) for value in values if isinstance(value, list | dict)}
 
     def one(found: JsonValue | Missing) -> bool:
         if isinstance(found, list | dict):
             return bool(nested) and identity(found) in nested
-        return comparable(found) in scalars
+        return cells.comparable(found) in scalars
 
     def array(items: list[JsonValue]) -> bool:
         return one(items) or any(map(one, items))
@@ -369,7 +354,7 @@ class Elements:
 
 Node: TypeAlias = And | Or | Not | Leaf | Elements
 Matches: TypeAlias = Callable[[Mapping[str, JsonValue]], bool]
-Scan: TypeAlias = "Callable[[Columns, Positions], Positions]"
+Scan: TypeAlias = "Callable[[Columns, cells.Positions], cells.Positions]"
 
 
 class Filter:
@@ -400,7 +385,7 @@ class Filter:
         """Does this row or document, which includes its id, match?"""
         return self._matches(row)
 
-    def positions(self, columns: Columns) -> Positions:
+    def positions(self, columns: Columns) -> cells.Positions:
         """The positions of the rows that match, ascending."""
         columns.prepare(self.fields)
         return self._positions(columns, range(len(columns)))
@@ -672,7 +657,7 @@ def _compiled(node: Leaf | Elements) -> Condition:
 
 def _matcher(node: Node) -> Matches:
     if isinstance(node, Leaf | Elements):
-        read, holds = reader(node.field), _compiled(node).holds
+        read, holds = cells.reader(node.field), _compiled(node).holds
         return lambda row: holds(read(row))
     if isinstance(node, Not):
         child = _matcher(node.child)
@@ -688,7 +673,7 @@ def _scanner(node: Node) -> Scan:
         return _leaf_scanner(node.field, _compiled(node))
     if isinstance(node, Not):
         child = _scanner(node.child)
-        return lambda columns, candidates: without(candidates, child(columns, candidates), len(columns))
+        return lambda columns, candidates: columns.without(candidates, child(columns, candidates))
     if isinstance(node, And):
         return _all_of([_scanner(one) for one in sorted(node.children, key=_cost)])
     return _one_of([_scanner(one) for one in node.children])
@@ -699,7 +684,7 @@ def _leaf_scanner(field: str, compiled: Condition) -> Scan:
 
 
 def _all_of(children: Sequence[Scan]) -> Scan:
-    def scan(columns: Columns, candidates: Positions) -> Positions:
+    def scan(columns: Columns, candidates: cells.Positions) -> cells.Positions:
         for child in children:
             candidates = child(columns, candidates)
             if not len(candidates):
@@ -710,11 +695,11 @@ def _all_of(children: Sequence[Scan]) -> Scan:
 
 
 def _one_of(children: Sequence[Scan]) -> Scan:
-    def scan(columns: Columns, candidates: Positions) -> Positions:
+    def scan(columns: Columns, candidates: cells.Positions) -> cells.Positions:
         left = candidates
         for child in children:
-            left = without(left, child(columns, left), len(columns))
-        return without(candidates, left, len(columns))
+            left = columns.without(left, child(columns, left))
+        return columns.without(candidates, left)
 
     return scan
 

@@ -13,7 +13,7 @@ are filtered again), so a condition counts only if its index cannot miss a docum
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Literal, get_args
 
@@ -21,7 +21,7 @@ from worm.collections import APART, CUT, Row, is_cut
 from worm.errors import Invalid, shown
 from worm.formats import IndexDef, JsonValue, ModelDef
 from worm.query.filters import And, Filter, Leaf, Node, Or
-from worm.query.query import Query
+from worm.query.query import Query, Sort
 from worm.values import dataclass
 
 Strategy = Literal["index_lookup", "manifest_scan", "manifest_targeted", "full_scan"]
@@ -42,7 +42,23 @@ class Request:
         return self.query.select is None and not self.populate
 
     @classmethod
-    def of(cls, query: Query, populate: tuple[str, ...] = (), strategy: str | None = None) -> Request:
+    def of(
+        cls,
+        *,
+        filter: Mapping[str, object] | None = None,
+        sort: Sort | None = None,
+        select: Sequence[str] | None = None,
+        limit: int | None = None,
+        offset: int = 0,
+        cursor: str | None = None,
+        model: str = "",
+        populate: tuple[str, ...] = (),
+        strategy: str | None = None,
+    ) -> Request:
+        """`Invalid` if it is not valid. `model`: the owner of its cursors."""
+        query = Query.of(
+            filter=filter, sort=sort, select=select, limit=limit, offset=offset, cursor=cursor, model=model
+        )
         if strategy is not None and strategy not in STRATEGIES:
             raise Invalid(f"unknown strategy {shown(strategy)}; known: {', '.join(STRATEGIES)}", path="strategy")
         return cls(query, populate, strategy)

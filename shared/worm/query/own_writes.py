@@ -1,8 +1,8 @@
 """What queries read besides the table: writes of the session that the table may lack and that others may have
 overwritten; or documents as they are on a branch, or were at a moment.
 
-The session keeps its writes (`sdk/memory.py`), in a layer above this one. A reader without writes has `NoWrites`, and a
-reader of another state than the newest has `OtherStates`.
+The session keeps its writes (`sdk/memory.py`), in a layer above this one. A reader of another state than the newest has
+`OtherStates`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol
 
 from worm.collections import Document, DocumentVersion, Row
 from worm.formats import IndexDef, JsonValue, Missing, ModelDef, field_value
-from worm.tables import TableView, entry_key
+from worm.tables import TableView, exact_key
 from worm.values import dataclass
 
 CONFIRM_AFTER = timedelta(seconds=5)
@@ -43,88 +43,46 @@ class DocumentState:
     version: DocumentVersion | None
 
 
-class OwnWrites(Protocol):
-    """The writes of the session."""
-
-    @property
-    def instead(self) -> Mapping[str, DocumentState]:
-        """Documents that override the stored ones."""
-        ...
-
-    @property
-    def about(self) -> str:
-        """What a plan says about it; empty for own writes."""
-        ...
-
-    def live_ids(self, listed: Callable[[], Iterable[str]]) -> Iterable[str]:
-        """The ids of all documents, from a listing, unless it knows better."""
-        ...
-
-    def settled(self, ids: Sequence[str], read: dict[str, DocumentState]) -> dict[str, DocumentState]:
-        """What counts of documents that were just read (some of these ids may have none)."""
-        ...
-
-    def is_ahead(self, view: Callable[[], TableView | None]) -> bool:
-        """May the table or an index have changes that do not count? Then its rows are compared one by one."""
-        ...
-
-    def has(self, entity_id: str, version: DocumentVersion | None) -> bool:
-        """Does a row of this version count?"""
-        ...
-
-    def own_writes(self, known: TableView) -> Mapping[str, OwnWrite]:
-        """The writes that the table lacks."""
-        ...
-
-    def recent_writes(self) -> Mapping[str, OwnWrite]:
-        """All recent writes, whether or not the table has them."""
-        ...
-
-    def ids_with(self, index: IndexDef, values: Sequence[JsonValue]) -> set[str]:
-        """The ids of the writes that have one of the values in the indexed field."""
-        ...
-
-    def confirm(self, asked: Mapping[str, OwnWrite], found: Mapping[str, DocumentState]) -> None:
-        """The current state of these writes: others may have written since. Nothing is known about missing ones."""
-        ...
-
-
-class AsStored:
-    """Stored documents count as they are."""
+class OwnWrites:
+    """The writes of the session; here it wrote nothing, and stored documents count as they are. `instead`: documents
+    that override the stored ones. `about`: what plans say about it."""
 
     instead: Mapping[str, DocumentState] = {}
     about = ""
 
-    def live_ids(self, listed: Callable[[], Iterable[str]]) -> Iterable[str]:
-        return listed()
-
-    def settled(self, ids: Sequence[str], read: dict[str, DocumentState]) -> dict[str, DocumentState]:
-        return read
-
-    def is_ahead(self, view: Callable[[], TableView | None]) -> bool:
-        return False
-
-    def has(self, entity_id: str, version: DocumentVersion | None) -> bool:
-        return True
-
-
-class NoWrites(AsStored):
-    """A reader that wrote nothing. `about`: the text in its plans."""
-
     def __init__(self, about: str = "") -> None:
         self.about = about
 
+    def live_ids(self, listed: Callable[[], Iterable[str]]) -> Iterable[str]:
+        """The ids of all documents, from a listing, unless it knows better."""
+        return listed()
+
+    def settled(self, ids: Sequence[str], read: dict[str, DocumentState]) -> dict[str, DocumentState]:
+        """What counts of documents that were just read (some of these ids may have none)."""
+        return read
+
+    def is_ahead(self, view: Callable[[], TableView | None]) -> bool:
+        """May the table or an index have changes that do not count? Then its rows are compared one by one."""
+        return False
+
+    def has(self, entity_id: str, version: DocumentVersion | None) -> bool:
+        """Does a row of this version count?"""
+        return True
+
     def own_writes(self, known: TableView) -> Mapping[str, OwnWrite]:
+        """The writes that the table lacks."""
         return {}
 
     def recent_writes(self) -> Mapping[str, OwnWrite]:
+        """All recent writes, whether or not the table has them."""
         return {}
 
     def ids_with(self, index: IndexDef, values: Sequence[JsonValue]) -> set[str]:
+        """The ids of the writes that have one of the values in the indexed field."""
         return set()
 
     def confirm(self, asked: Mapping[str, OwnWrite], found: Mapping[str, DocumentState]) -> None:
-        """Nothing to confirm."""
+        """The current state of these writes: others may have written since. Nothing is known about missing ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +100,7 @@ class StateElsewhere:
         return False
 
 
-class OtherStates(AsStored):
+class OtherStates(OwnWrites):
     """A collection as it is on a branch, or was at a moment: the table, except for these documents. `about` says so in
     plans."""
 
@@ -174,9 +132,6 @@ class OtherStates(AsStored):
         kept = next((kept for known, kept in self._values if known == index), None)
         return set() if kept is None else kept.ids(values)
 
-    def confirm(self, asked: Mapping[str, OwnWrite], found: Mapping[str, DocumentState]) -> None:
-        """Nothing to confirm."""
-
 
 class IndexedValues:
     """Which of some documents have a value in an indexed field."""
@@ -186,7 +141,7 @@ class IndexedValues:
         self._ids: dict[str, set[str]] = {}
 
     def ids(self, values: Sequence[JsonValue]) -> set[str]:
-        return set().union(*(self._ids.get(entry_key(value), ()) for value in values))
+        return set().union(*(self._ids.get(exact_key(value), ()) for value in values))
 
     def add(self, entity_id: str, document: Document | None) -> None:
         for key in self._keys(document):
@@ -203,7 +158,7 @@ class IndexedValues:
         if document is None or isinstance(value, Missing):
             return set()
         is_multiple = self._index.type == "multiValue" and isinstance(value, list)
-        return {entry_key(item) for item in value} if is_multiple and isinstance(value, list) else {entry_key(value)}
+        return {exact_key(item) for item in value} if is_multiple and isinstance(value, list) else {exact_key(value)}
 
 
 def is_doubtful(own: OwnWrite, now: float) -> bool:

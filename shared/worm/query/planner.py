@@ -31,14 +31,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Literal
 
 from worm.errors import Hint, Invalid
 from worm.formats import JsonValue
 from worm.query.needs import Lookup, Needs, Strategy, leaves
-from worm.tables import ASSUMED_BYTES, COMMON_IDS, Size, entry_key
+from worm.tables import ASSUMED_BYTES, COMMON_IDS, Size
 from worm.values import dataclass
 
 PROMISED = 10
@@ -319,6 +319,10 @@ class Plan:
         """Was every document read because the model's manifest cannot be used? Rebuilding it helps."""
         return self.reason == UNUSABLE
 
+    def measured(self, requests: Mapping[str, int], bytes_read: int, rows: int) -> Plan:
+        """With what a run really took, and how many rows it gave."""
+        return replace(self, actual=Actual(Cost(dict(requests), bytes_read), rows))
+
     def __repr__(self) -> str:
         took = "" if self.actual is None else f"; took {_spent(self.actual.cost)}, rows: {self.actual.rows:,}"
         return f"<Plan {self.strategy}: {self.reason}; estimated {_spent(self.estimate)}{took}>"
@@ -386,7 +390,7 @@ def _first(needs: Needs, strategy: Strategy, size: Size) -> Cost:
         return Cost({"GET": len(indexes)}, len(indexes) * size.count * ENTRY_BYTES)
     # The file of the first index (which says that there are parts), the root for each, the parts of the values, and
     # all deltas.
-    parts = [part for one in indexes for part in size.index_parts(one.index.field, map(entry_key, one.values))]
+    parts = [part for one in indexes for part in size.index_parts(one.index.field, one.values)]
     gets = 1 + len(indexes) + len(parts) + size.deltas
     return Cost({"GET": gets}, size.root_bytes + sum(parts) + size.delta_bytes)
 

@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from worm.collections import Row
 from worm.errors import Invalid
 from worm.formats import JsonValue, Missing, field_value, type_name
 from worm.query.filters import Filter
 from worm.query.sort import Order, Place, after, arrange, decode_cursor, encode_cursor, place_of
-from worm.tables import Columns, copied, listed
+from worm.tables import Columns, cells
 from worm.values import dataclass
-
-if TYPE_CHECKING:
-    from worm.tables import Positions
 
 __all__ = ["Page", "Query", "Row", "Sort"]
 
@@ -105,19 +102,19 @@ class Query:
     def project(self, row: Row) -> Row:
         """A copy of a row (which includes its id) with the selected fields; all of them without a selection."""
         if self.select is None:
-            return {name: copied(value) for name, value in row.items()}
+            return {name: cells.copied(value) for name, value in row.items()}
         return _selected(row["id"], row, self.select)
 
-    def _page(self, columns: Columns, matching: Positions) -> Page:
+    def _page(self, columns: Columns, matching: cells.Positions) -> Page:
         positions, cursor = self._picked(columns, matching)
         return Page(self.copies(columns, positions), cursor, positions)
 
-    def _picked(self, columns: Columns, matching: Positions) -> tuple[Sequence[int], str | None]:
+    def _picked(self, columns: Columns, matching: cells.Positions) -> tuple[Sequence[int], str | None]:
         if self.place is not None:
             matching = after(columns, matching, self.sort, self.place)
         end = None if self.limit is None else self.offset + self.limit
         ordered = arrange(columns, matching, self.sort, end) if self.sort else columns.in_id_order(matching)
-        chosen = listed(ordered[self.offset : end])
+        chosen = cells.listed(ordered[self.offset : end])
         if end is None or len(matching) <= end or not chosen:
             return chosen, None
         return chosen, encode_cursor(self.model, self.filter, self.sort, place_of(columns, chosen[-1], self.sort))
@@ -135,7 +132,7 @@ class Query:
             values = columns.values(field)
             for row, at in zip(found, positions, strict=True):
                 if not isinstance(value := values[at], Missing):
-                    row[field] = copied(value)
+                    row[field] = cells.copied(value)
         return found
 
 
@@ -144,7 +141,7 @@ def _selected(entity_id: JsonValue, row: Row, fields: Sequence[str]) -> Row:
     for field in fields:
         value = row[field] if field in row else field_value(row, field)
         if not isinstance(value, Missing):
-            selected[field] = copied(value)
+            selected[field] = cells.copied(value)
     return selected
 
 

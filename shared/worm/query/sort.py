@@ -19,16 +19,13 @@ import hashlib
 import heapq
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TypeAlias, cast
 
 from worm.errors import Invalid, shown
 from worm.formats import MISSING, JsonValue, Missing, dumps, loads
 from worm.query.filters import Filter
-from worm.tables import Column, Columns, listed, sort_key
+from worm.tables import Column, Columns, cells
 from worm.values import dataclass
-
-if TYPE_CHECKING:
-    from worm.tables import Positions
 
 Order: TypeAlias = tuple[str, bool]
 """A field, and whether the order is descending."""
@@ -50,7 +47,9 @@ def place_of(columns: Columns, position: int, orders: Sequence[Order]) -> Place:
     return Place(tuple(columns.column(field).value(position) for field, _ in orders), entity_id)
 
 
-def arrange(columns: Columns, positions: Positions, orders: Sequence[Order], count: int | None = None) -> Positions:
+def arrange(
+    columns: Columns, positions: cells.Positions, orders: Sequence[Order], count: int | None = None
+) -> cells.Positions:
     """The positions (given ascending) in order; with `count`, only the first ones."""
     by_id = columns.in_id_order(positions)
     if count is None:
@@ -58,13 +57,13 @@ def arrange(columns: Columns, positions: Positions, orders: Sequence[Order], cou
     return _first(columns, by_id, orders, count)
 
 
-def _sorted(columns: Columns, positions: Positions, orders: Sequence[Order]) -> Positions:
+def _sorted(columns: Columns, positions: cells.Positions, orders: Sequence[Order]) -> cells.Positions:
     for field, descending in reversed(orders):
         column = columns.column(field)
         if column.typed is not None:
             positions = column.typed.sorted(positions, descending)
             continue
-        positions = listed(positions)
+        positions = cells.listed(positions)
         present = column.present(positions)
         keys = cast("list[int]", column.sort_keys)  # of any type: those of one column can be compared
         ordered = sorted(present, key=keys.__getitem__, reverse=descending)
@@ -72,14 +71,14 @@ def _sorted(columns: Columns, positions: Positions, orders: Sequence[Order]) -> 
     return positions
 
 
-def _absent(column: Column, positions: Positions) -> Positions:
+def _absent(column: Column, positions: cells.Positions) -> cells.Positions:
     if column.typed is not None:
         return column.typed.lacking(positions)
     values = column.values
-    return [at for at in listed(positions) if values[at] is MISSING]
+    return [at for at in cells.listed(positions) if values[at] is MISSING]
 
 
-def _first(columns: Columns, positions: Positions, orders: Sequence[Order], count: int) -> Positions:
+def _first(columns: Columns, positions: cells.Positions, orders: Sequence[Order], count: int) -> cells.Positions:
     if not orders or not 0 < count * _HEAP_SHARE < len(positions):
         return _sorted(columns, positions, orders)[:count]
     (field, descending), *rest = orders
@@ -87,15 +86,15 @@ def _first(columns: Columns, positions: Positions, orders: Sequence[Order], coun
     present = column.present(positions)
     if len(present) <= count:
         missing = _first(columns, _absent(column, positions), rest, count - len(present))
-        return [*listed(_sorted(columns, present, orders)), *listed(missing)]
+        return [*cells.listed(_sorted(columns, present, orders)), *cells.listed(missing)]
     if column.typed is not None:
         before, equal = column.typed.first(present, descending, count)
     else:
-        near = _near(column, listed(present), descending, count)
+        near = _near(column, cells.listed(present), descending, count)
         last = _last_key(column, near, descending, count)
         before, equal = _split(column, near, not descending, last)
-    ordered = listed(_sorted(columns, before, orders)[:count])
-    return [*ordered, *listed(_first(columns, equal, rest, count - len(ordered)))]
+    ordered = cells.listed(_sorted(columns, before, orders)[:count])
+    return [*ordered, *cells.listed(_first(columns, equal, rest, count - len(ordered)))]
 
 
 def _near(column: Column, present: Sequence[int], descending: bool, count: int) -> Sequence[int]:
@@ -125,28 +124,28 @@ def _split(column: Column, present: Sequence[int], descending: bool, key: object
     return [at for at in not_before if keys[at] != bound], [at for at in not_before if keys[at] == bound]
 
 
-def after(columns: Columns, positions: Positions, orders: Sequence[Order], place: Place) -> Positions:
+def after(columns: Columns, positions: cells.Positions, orders: Sequence[Order], place: Place) -> cells.Positions:
     """The positions (ascending) that come after the place in this order, also ascending."""
     if not orders and not columns.is_in_memory:  # all ids are in order, and most of them need not be loaded
         start = bisect_right(range(len(columns)), place.id, key=lambda at: columns.ids_at([at])[0])
         return positions[bisect_left(positions, start) :]
     if not orders:
         ids = columns.ids
-        return [at for at in listed(positions) if ids[at] > place.id]
+        return [at for at in cells.listed(positions) if ids[at] > place.id]
     (field, descending), *rest = orders
     column, value = columns.column(field), place.values[0]
     beyond = Place(place.values[1:], place.id)
     missing = _absent(column, positions)
     if isinstance(value, Missing):
         return after(columns, missing, rest, beyond)
-    later, equal = _later(column, listed(column.present(positions)), descending, value)
-    return sorted([*later, *listed(missing), *listed(after(columns, equal, rest, beyond))])
+    later, equal = _later(column, cells.listed(column.present(positions)), descending, value)
+    return sorted([*later, *cells.listed(missing), *cells.listed(after(columns, equal, rest, beyond))])
 
 
 def _later(
     column: Column, present: Sequence[int], descending: bool, value: JsonValue
 ) -> tuple[Sequence[int], Sequence[int]]:
-    key = sort_key(value)
+    key = cells.sort_key(value)
     if column.rank is None:
         return _split(column, present, descending, key)
     if column.rank == key[0]:

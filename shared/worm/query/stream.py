@@ -17,9 +17,9 @@ from operator import itemgetter
 from worm.collections import DocumentVersion, Row, is_cut
 from worm.errors import Corrupt, Invalid
 from worm.query.budget import ALLOWED, TooExpensive
-from worm.query.execute import Answer, DocumentReads, Search, counted, given_rows, live_ids
+from worm.query.execute import Answer, DocumentReads, Search, given_rows, live_ids
 from worm.query.needs import Request
-from worm.query.own_writes import NoWrites, OwnWrites, is_doubtful
+from worm.query.own_writes import OwnWrites, is_doubtful
 from worm.query.planner import decide_stream
 from worm.query.query import Page
 from worm.store import chunked
@@ -41,7 +41,7 @@ class Stream:
     ) -> None:
         self._collection = table.collection
         self._lock = lock or nullcontext()
-        self._states = own or NoWrites()
+        self._states = own or OwnWrites()
         with self._lock:
             search = Search(table, self._states, request)
             decision = search.decide(decide_stream)
@@ -50,7 +50,7 @@ class Stream:
             self._compares = self._view is not None and self._states.is_ahead(lambda: self._view)
             self._own = dict(self._states.recent_writes())
             read = None if self._ids is None else len(self._ids)
-            size = search.size or (Size.counted(counted(table)) if read is None else Size())
+            size = search.size or (Size.counted(table.sentinel_count()) if read is None else Size())
             self.plan = search.plan(decision, size, read)
             self._check_cost(search)
 

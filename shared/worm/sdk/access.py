@@ -8,7 +8,6 @@ save, sweep or `worm repair` catches up.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -547,10 +546,9 @@ class Access(Generic[D]):
         numbers, space = self._memory.unfolded(one.id for one in touched), self._collection.definition.space
         changes: Mapping[str, Change | None]
         if self.logged is not None and space is not None:
-            from worm.spaces import database_id
             from worm.upkeep import Materializer
 
-            Materializer(self._session).run(database_id(space), lambda: math.inf)
+            Materializer(self._session).run_space(space)
             self.logged.applied(one.id for one in touched)
         if self._collection.definition.oplog:
             changes = self._record(touched, failed)

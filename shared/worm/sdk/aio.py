@@ -43,7 +43,7 @@ from worm.sdk.searching import HistoryEntry, HistoryRows
 from worm.sdk.sql import DuckConnection, DuckRelation, Params, SqlRows
 from worm.sdk.transacting import DocumentTransaction, ModelName
 from worm.sdk.upkeep import Names
-from worm.spaces import Branch, Policy
+from worm.spaces import Branch, Materialized, Policy
 from worm.store import Durability
 from worm.tables import (
     RETENTION_DAYS,
@@ -55,17 +55,7 @@ from worm.tables import (
     VerifyReport,
     silent,
 )
-from worm.upkeep import (
-    Maintenance,
-    Materialized,
-    ModelProgress,
-    PurgeReport,
-    PushPlan,
-    PushReport,
-    RepairReport,
-    SweepReport,
-    Why,
-)
+from worm.upkeep import Maintenance, ModelProgress, PurgeReport, PushPlan, PushReport, RepairReport, SweepReport, Why
 
 P = ParamSpec("P")
 R = TypeVar("R")

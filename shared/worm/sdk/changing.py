@@ -244,4 +244,4 @@ class Changing(Bulk[D], Reading[D]):
         return [str(row["id"]) for row in self.find_all(filter=filter, select=["id"])]
 
     def _wanted(self, entity_id: str, compiled: Filter) -> Wanted:
-        return lambda document: compiled.matches(self._collection.whole_row(entity_id, document))
+        return lambda document: compiled.matches(self._collection.as_row(entity_id, document))

@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from worm.sdk.searching import HistoryEntry, HistoryRows, HistorySource
     from worm.sdk.sql import Params, SqlRows
     from worm.sdk.transacting import DocumentTransaction
-    from worm.spaces import Branch, OpenSpaces, Policy
-    from worm.upkeep import Materialized, PushPlan, PushReport, SweepReport, Why, push
+    from worm.spaces import Branch, Materialized, OpenSpaces, Policy
+    from worm.upkeep import PushPlan, PushReport, SweepReport, Why, push
+from worm.upkeep import PushPlan, SweepReport, Why, push
 
 __all__ = ["DocumentDict", "Maintenance", "Model", "Result", "Worm", "connect", "push"]
 
@@ -450,10 +451,9 @@ class Worm(Upkeep):
             >>> db.materialize("main").is_done
             True
         """
-        from worm.spaces import database_id
         from worm.upkeep import Materializer
 
-        return Materializer(self).run(database_id(space), lambda: math.inf)
+        return Materializer(self).run_space(space)
 
     # Branches
 
@@ -469,7 +469,6 @@ class Worm(Upkeep):
             ['main', 'draft']
         """
         from worm.sdk.merging import checked_name
-        from worm.spaces import check_branch
 
         position = None if at is None else position_of(at)
         spaces = self._branched_spaces(space)
@@ -482,7 +481,7 @@ class Worm(Upkeep):
             if any(known.name == name for known in self.space(one).branches()):
                 raise Conflict(f"the space {one!r} has or had a branch {shown(name)}", hint="choose another name")
         for one in spaces:
-            self.space(one).create_branch(checked_name(name), parent=check_branch(checked_name(parent)), at=position)
+            self.space(one).create_branch(checked_name(name), parent=checked_name(parent), at=position)
 
     def branches(self, *, space: str | None = None) -> list[Branch]:
         """All branches, the main one first, including deleted ones; of the space of the models, or of `space`.

@@ -24,7 +24,7 @@ from worm.clock import Clock, moment_of
 from worm.collections import Document, DocumentVersion, Head, Row
 from worm.forks import in_child, new_lock
 from worm.formats import IndexDef, JsonValue, ModelDef
-from worm.query import AsStored, DocumentState, IndexedValues, OwnWrite
+from worm.query import DocumentState, IndexedValues, OwnWrite, OwnWrites
 from worm.values import dataclass
 
 
@@ -40,7 +40,7 @@ class CommitsAhead(Protocol):
         ...
 
 
-class Memory(AsStored):
+class Memory(OwnWrites):
     """Safe across threads. `log`: for a model in a space."""
 
     log: CommitsAhead | None = None

@@ -20,7 +20,7 @@ from functools import partial
 
 from worm.clock import iso_millis, iso_seconds
 from worm.collections import Collection, DocumentVersion, Head, Heads
-from worm.errors import Hint, Invalid, WormError, shown
+from worm.errors import Hint, Invalid, WormError
 from worm.query import Cost, DocumentState, OtherStates, OwnWrite
 from worm.sdk.searching import ANY_TIME, HistorySource, newest_entries
 from worm.store import chunked, in_parallel
@@ -56,11 +56,6 @@ class PastMoment:
     @classmethod
     def of_space(cls, position: int | datetime) -> PastMoment:
         return cls(position, f"commit {position}" if isinstance(position, int) else iso_millis(position))
-
-
-def check_most(most: object) -> None:
-    if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 0):
-        raise Invalid(f"must be a whole number, or None for no limit, not {shown(most)}", path="max_changed")
 
 
 def check_changed(model: str, moment: PastMoment, most: int | None, changed: int) -> None:

@@ -20,18 +20,15 @@ from worm.collections import Collection, Document, DocumentVersion, Row
 from worm.errors import Invalid, WormError, shown
 from worm.formats import SINGLETON_ID, TIME_FIELDS, FieldDef, JsonValue, ModelDef, Position, position_of
 from worm.query import (
-    CHUNK,
     Aggregate,
     Answer,
     Cost,
     Distinct,
     DocumentState,
     Filter,
-    NoWrites,
     OwnWrites,
     Percentiles,
     Plan,
-    Query,
     Reader,
     Request,
     Sort,
@@ -50,7 +47,6 @@ from worm.sdk.past import (
     PastStates,
     attempted_then,
     check_changed,
-    check_most,
 )
 from worm.sdk.rows import ArrowRows, Rows
 from worm.sdk.searching import HistorySource
@@ -537,7 +533,7 @@ class Reading(Access[D]):
             )
         if max_changed is not None and changed > max_changed:
             about += f"; refused, because max_changed is {max_changed:,}"
-        return NoWrites(about), cost
+        return OwnWrites(about), cost
 
     def _heads_files(self) -> int:
         """How many files hold the heads that were last read, besides their root."""
@@ -601,11 +597,11 @@ class Reading(Access[D]):
         asked["filter"] = self._by_id(asked["filter"])
         name = self._cursor_name
         source = name if moment is None else f"{name} at {moment.text}"  # a cursor belongs to one moment
-        query = Query.of(**asked, select=chosen, model=source)
-        if self._collection.definition.id_type == "int" and any(field == "id" for field, _ in query.sort):
+        request = Request.of(**asked, select=chosen, model=source, populate=fields, strategy=strategy)
+        if self._collection.definition.id_type == "int" and any(field == "id" for field, _ in request.query.sort):
             raise _unordered("sort")
-        self._collection.definition.undeclared_fields(sorted(query.fields()))
-        return Request.of(query, fields, strategy)
+        self._collection.definition.undeclared_fields(sorted(request.query.fields()))
+        return request
 
     def _answered(
         self, request: Request, moment: PastMoment | None = None, max_changed: int | None = CHANGED_MAX
@@ -693,6 +689,11 @@ def _decimals(value: object) -> object:
     return str(value) if isinstance(value, Decimal) else value
 
 
+def check_most(most: object) -> None:
+    if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 0):
+        raise Invalid(f"must be a whole number, or None for no limit, not {shown(most)}", path="max_changed")
+
+
 def _why_partial(request: Request) -> str:
     """Why the rows of this request cannot be saved; empty if they can."""
     if request.query.select is not None:
@@ -748,11 +749,7 @@ def references_in(value: JsonValue) -> list[str]:
 
 
 def _read(collection: Collection, ids: Sequence[str]) -> dict[str, Document]:
-    found: dict[str, Document] = {}
-    for chunk in chunked(ids, CHUNK):
-        for one, document in read_documents(collection, chunk).items():
-            found[one] = {"id": one, **document}
-    return found
+    return {one: {"id": one, **document} for one, document in read_documents(collection, ids).items()}
 
 
 def _replaced(value: JsonValue, found: dict[str, Document | None]) -> JsonValue:

@@ -25,7 +25,8 @@ from worm.query import DocumentState
 from worm.sdk.access import Touched
 from worm.sdk.document import About, DocumentDict, is_same
 from worm.sdk.model import Model
-from worm.sdk.past import CHANGED_MAX, PastMoment, check_most
+from worm.sdk.past import CHANGED_MAX, PastMoment
+from worm.sdk.reading import check_most
 from worm.sdk.values import check_function
 from worm.store import chunked, in_parallel
 from worm.tables import Progress, silent

@@ -29,14 +29,12 @@ from worm.formats import TIME_FIELDS, FieldDef, JsonValue, Missing, ModelDef, du
 from worm.query import Filter, Plan
 from worm.sdk.html import list_repr, rows_html
 from worm.sdk.shapes import is_object
-from worm.tables import Columns
+from worm.tables import Column, Columns
 from worm.values import dataclass
 
 if TYPE_CHECKING:
     import pandas
     from arro3.core import Array, DataType, Table
-
-    from worm.tables import Typed
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -153,25 +151,25 @@ class ArrowRows:
             return None
         columns.prepare((*self.names, *others))
         others = [name for name in others if columns.column(name).kinds != {Missing}]
-        return self._table(others, lambda name: columns.column(name).typed or columns.values(name))
+        return self._table(others, columns.column)
 
-    def _table(self, others: Iterable[str], find: Callable[[str], Sequence[JsonValue | Missing] | Typed]) -> Table:
+    def _table(self, others: Iterable[str], find: Callable[[str], Sequence[JsonValue | Missing] | Column]) -> Table:
         return _table(self.definition, dict.fromkeys(("id", *self.names, *others)), find)
 
 
 def _table(
-    definition: ModelDef, names: Iterable[str], find: Callable[[str], Sequence[JsonValue | Missing] | Typed]
+    definition: ModelDef, names: Iterable[str], find: Callable[[str], Sequence[JsonValue | Missing] | Column]
 ) -> Table:
     from arro3.core import Field, Schema, Table
 
     columns, arrays = {name: _column(_declared(definition, name)) for name in names}, []
     for name, column in columns.items():
         found = find(name)
-        if not isinstance(found, Sequence):
+        if isinstance(found, Column):
             if (array := column.taken(found)) is not None:
                 arrays.append(array)
                 continue
-            found = found.cells()
+            found = found.values
         try:
             arrays.append(column.array([None if isinstance(value, Missing) else value for value in found]))
         except (OverflowError, TypeError, ValueError) as mistake:
@@ -199,10 +197,11 @@ class _Column:
     convert: Callable[[JsonValue], object]
     items: _Column | None = None
 
-    def taken(self, typed: Typed) -> Array | None:
+    def taken(self, column: Column) -> Array | None:
         """The array of a column that is one already; None if it has other values."""
         kinds = {"string": ("text",), "int64": ("int",), "double": ("float", "number"), "bool": ("bool",)}
-        return typed.array.cast(self.type) if typed.kind in kinds.get(self.name, ()) else None
+        typed = column.typed
+        return typed.array.cast(self.type) if typed is not None and typed.kind in kinds.get(self.name, ()) else None
 
     def array(self, values: Sequence[JsonValue]) -> Array:
         from arro3.core import Array, DataType, list_array

@@ -26,8 +26,7 @@ from typing import TypeVar, cast
 from worm.clock import iso_seconds
 from worm.collections import OPS, Collection, Heads, OplogEntry
 from worm.errors import Corrupt, Invalid, shown
-from worm.formats import JsonValue, check_json, dumps, loads, moment_in_utc
-from worm.query import identity
+from worm.formats import JsonValue, check_json, dumps, loads, moment_in_utc, normal
 from worm.sdk.html import history_html, list_repr
 from worm.store import THREADS, in_parallel
 from worm.values import dataclass
@@ -168,7 +167,7 @@ class HistorySearch:
         first = "" if since is None else iso_seconds(moment_in_utc(since))
         last = ANY_TIME if until is None else iso_seconds(moment_in_utc(until))
         place = None if cursor is None else _Place.of_cursor(cursor)
-        wanted = {name: identity(check_json(value)) for name, value in (metadata or {}).items()}
+        wanted = {name: dumps(normal(check_json(value))) for name, value in (metadata or {}).items()}
         last = last if place is None else min(last, place.ts)
         folded = None if reason is None else reason.casefold()
         return cls(first, last, actor, op, folded, wanted, place, limit)
@@ -185,7 +184,7 @@ class HistorySearch:
             and self.op in (None, entry.op)
             and (self.reason is None or self.reason in (entry.reason or "").casefold())
             and all(
-                name in entry.metadata and identity(entry.metadata[name]) == wanted
+                name in entry.metadata and dumps(normal(entry.metadata[name])) == wanted
                 for name, wanted in self.metadata.items()
             )
             and (self.after is None or self.after < place)

@@ -74,7 +74,7 @@ def changes(reading: Reading, between: Between, places: Iterable[pa.RecordBatch]
         before = cast("Document | None", found.extra[BEFORE])
         if before is None or wanted.matches(found.document or {}):
             return found
-        return replace(found, document=collection.whole_row(found.id, before))
+        return replace(found, document=collection.as_row(found.id, before))
 
     spans = (Span(one.id, one.before + 1, one.seq) for one in between.changed(collection, places))
     yield from _batches(reading, map(either, chain.from_iterable(changes_of(collection, spans, with_documents=True))))

@@ -2,13 +2,9 @@
 kept.
 
 Vocabulary
-- *cell*: the value that a field's path finds in one row (see `parts.py`).
+- *cell*: what a field's path finds in one row (see `cells.py`).
 - *facet*: a copy of a column that keeps only values of one type; all others are replaced by an object that never
   compares true. So `facet[i] > 5` needs no type check, and a scan is one pass without a Python function call per row.
-
-This module also defines the one order of JSON values, used by sort, cursors, and `min`/`max`. Values of different types
-sort by type: null, numbers, strings, arrays and objects (by their canonical JSON), booleans. Numbers compare by value
-whatever their type, and strings by code points.
 """
 
 from __future__ import annotations
@@ -21,46 +17,25 @@ from operator import lt
 from typing import TYPE_CHECKING, cast, overload
 
 from worm.collections import Row
-from worm.formats import MISSING, JsonValue, Missing, dumps
-from worm.tables.parts import CONTAINERS, Cell, ParsedPart, Part, Several, Stamp, copied
+from worm.formats import MISSING, JsonValue, Missing
+from worm.tables.cells import (
+    CONTAINERS,
+    NEVER,
+    NUMBER,
+    STRING,
+    Cell,
+    Positions,
+    Several,
+    comparable,
+    copied,
+    listed,
+    sort_key,
+)
+from worm.tables.parts import ParsedPart, Part, Stamp
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from worm.tables.typed import Typed
 
-    from worm.tables.typed import Positions, Typed
-
-SortKey = tuple[int, float | int | str]
-
-NULL, NUMBER, STRING, NESTED, BOOLEAN = range(5)
-
-
-def sort_key(value: object) -> SortKey:
-    """The sort key of a value; the keys of any two values can be compared."""
-    if value is None:
-        return NULL, 0
-    if isinstance(value, bool):
-        return BOOLEAN, int(value)
-    if isinstance(value, int | float):
-        return NUMBER, value
-    if isinstance(value, str):
-        return STRING, value
-    return NESTED, dumps(cast(JsonValue, value)).decode()
-
-
-class _Never:
-    """Compares false with everything and contains nothing. A facet has it where a row has no value of its type."""
-
-    __slots__ = ()
-
-    def _no(self, _other: object) -> bool:
-        return False
-
-    __lt__ = __le__ = __gt__ = __ge__ = __contains__ = startswith = _no
-
-
-NEVER = _Never()
-TRUE, FALSE = object(), object()  # `True == 1` in Python, but not in JSON
 _NAN = float("nan")
 _NUMBERS = frozenset({int, float})
 _FEW = 4  # below this share of the rows, it does not pay to look at all of them first
@@ -157,19 +132,21 @@ class Column:
         values = self.values
         return [at for at in listed(positions) if values[at] is not MISSING]
 
+    def without(self, candidates: Positions, removed: Positions) -> Positions:
+        """The candidates without the removed ones."""
+        return _without(candidates, removed, len(self.cells))
 
-def listed(positions: Positions) -> Sequence[int]:
-    """Positions for loops in Python, which are slow over arrays."""
-    return positions if isinstance(positions, list | tuple | range) else cast("NDArray[np.int64]", positions).tolist()
 
+def _without(candidates: Positions, removed: Positions, size: int) -> Positions:
+    """The candidates without the removed ones; `size` is above every position."""
+    if not isinstance(candidates, list | range) or not isinstance(removed, list | range):
+        from worm.tables.typed import without
 
-def comparable(cell: Cell) -> object:
-    """The cell as in a column's `equality`."""
-    if cell is MISSING:
-        return None
-    if isinstance(cell, bool):
-        return TRUE if cell else FALSE
-    return NEVER if type(cell) in CONTAINERS else cell
+        return without(candidates, removed, size)
+    mask = bytearray(b"\1") * size
+    for at in removed:
+        mask[at] = 0
+    return [at for at in candidates if mask[at]]
 
 
 class _Rows(Sequence[Row]):
@@ -279,6 +256,19 @@ class Columns:
         wanted = [field for field in fields if field != "id" and field not in self._columns]
         for part in self._parts if wanted else ():
             part.prepare(wanted)
+
+    def without(self, candidates: Positions, removed: Positions) -> Positions:
+        """The candidates without the removed ones."""
+        return _without(candidates, removed, len(self))
+
+    def group(self, fields: Sequence[str], positions: Positions) -> Sequence[Positions] | None:
+        """The positions by the values of these fields; None unless all of them have arrays."""
+        typed = [one for field in fields if (one := self.column(field).typed) is not None]
+        if len(typed) < len(fields):
+            return None
+        from worm.tables.typed import grouped  # needs numpy
+
+        return grouped(typed, positions)
 
     def names(self) -> set[str]:
         """The names in the rows, and perhaps some that no row has anymore."""

@@ -19,6 +19,7 @@ from worm.collections import CUT, Row
 from worm.errors import Corrupt
 from worm.formats import MISSING, JsonObject, JsonValue, Missing, loads_own, shapes, type_name
 from worm.store import Object, Store, in_parallel
+from worm.tables.cells import CONTAINERS, Cell, copied, with_descent
 from worm.tables.manifest import ETAGS, SEQS, Manifest
 from worm.tables.parquet import (
     CRC_MARK,
@@ -39,7 +40,7 @@ from worm.tables.parquet import (
     values_of,
     written,
 )
-from worm.tables.parts import CONTAINERS, Cell, Stamp, copied, has_arrays, with_descent
+from worm.tables.parts import Stamp, has_arrays
 from worm.tables.root import Piece
 
 if TYPE_CHECKING:

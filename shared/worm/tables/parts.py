@@ -10,8 +10,7 @@ and the columns (`columns.py`) that queries read.
 - `MergedPart`: a partition, and newer rows of its ids from deltas.
 Each gives the values that parsing the JSON file gives.
 
-A *cell* is what a field's path finds in one row: a value, `MISSING`, or `Several` if the path goes through an array and
-so ends at several places, or at none. A part may also have the cells of a field as arrays (`typed.py`).
+A part has the cells of a field (`cells.py`), and may also have them as arrays (`typed.py`).
 
 `RawPart` needs the package msgspec (extra `fast`), which is imported when the first file is opened. Without it,
 `is_available` is False and readers parse whole files. The Lambda functions change tables and need all of each file, so
@@ -28,7 +27,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from worm.collections import CUT, REBUILT, Row
 from worm.errors import Corrupt
-from worm.formats import MISSING, JsonValue, Missing, loads_own, shapes
+from worm.formats import MISSING, loads_own, shapes
+from worm.tables.cells import Cell, copied, reader, with_descent
 from worm.tables.manifest import ETAGS, SEQS, Manifest
 from worm.tables.sealed import is_intact
 
@@ -42,81 +42,6 @@ if TYPE_CHECKING:
 def has_arrays() -> bool:
     """Whether the packages of `typed.py` are installed."""
     return all(map(find_spec, ("numpy", "arro3.compute")))
-
-
-# Cells
-
-
-class Several:
-    """All values that a dotted path finds in the objects of an array on its way; empty if the array has no objects."""
-
-    __slots__ = ("cells",)
-
-    def __init__(self, cells: list[JsonValue | Missing]) -> None:
-        self.cells = cells
-
-
-Cell: TypeAlias = "JsonValue | Missing | Several"
-CONTAINERS = frozenset({list, dict, Several})
-
-
-def reader(field: str) -> Callable[[Mapping[str, JsonValue]], Cell]:
-    """The function that finds a field's cell in a row or a document.
-
-    A key with exactly this name takes precedence over descending at the dots, because rows keep dotted names.
-    """
-    first, *rest = field.split(".")
-    if not rest:
-        return lambda row: row.get(field, MISSING)
-
-    def read(row: Mapping[str, JsonValue]) -> Cell:
-        if field in row:
-            return row[field]
-        return descend(row[first], rest) if first in row else MISSING
-
-    return read
-
-
-def descend(value: JsonValue | Missing, parts: Sequence[str]) -> Cell:
-    """The cell at the end of a path that starts in the value."""
-    for at, part in enumerate(parts):
-        if isinstance(value, list):
-            return Several(_found_in(value, parts[at:]))
-        if not isinstance(value, dict):
-            return MISSING
-        value = value.get(part, MISSING)
-    return value
-
-
-def _found_in(array: list[JsonValue], parts: Sequence[str]) -> list[JsonValue | Missing]:
-    """Only descends into the objects of an array, as deep as the document is nested."""
-    found: list[JsonValue | Missing] = []
-    for item in array:
-        if isinstance(item, dict):
-            cell = descend(item, parts)
-            if isinstance(cell, Several):
-                found += cell.cells
-            else:
-                found.append(cell)
-    return found
-
-
-def with_descent(field: str, found: Mapping[str, list[JsonValue | Missing]]) -> list[Cell]:
-    """The cells of a field, from the cells of its name and, if it is dotted, of the object that it may lead into."""
-    first, *rest = field.split(".")
-    if not rest:
-        return cast("list[Cell]", found[field])
-    return [
-        descend(outer, rest) if cell is MISSING else cell
-        for cell, outer in zip(found[field], found[first], strict=True)
-    ]
-
-
-def copied(value: JsonValue) -> JsonValue:
-    """A deep copy of the value."""
-    if isinstance(value, dict):
-        return {name: copied(item) if type(item) in CONTAINERS else item for name, item in value.items()}
-    return [copied(item) if type(item) in CONTAINERS else item for item in value] if isinstance(value, list) else value
 
 
 # Kinds of parts

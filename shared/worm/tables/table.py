@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
+from typing import cast
 
 from worm.collections import Change, Collection, Heads
 from worm.errors import Corrupt, Denied, Invalid, Unavailable
-from worm.formats import IndexDef, JsonValue
+from worm.formats import IndexDef, JsonValue, loads_own, shapes
 from worm.store import CasFile, chunked
 from worm.tables.build import (
     DocumentNews,
@@ -39,6 +40,7 @@ from worm.tables.root import Counted, whole_root
 from worm.tables.tree import HeadsTree, ManifestTree
 from worm.tables.view import PartFiles, TableView
 
+COUNTED = shapes.record("a sentinel", {}, {"count": shapes.WHOLE})
 ROUNDS_MAX = 10
 # A worker merges bases up to this size right after its fold. The sweep merges larger ones, as far as its memory allows
 # (about four times the base); even larger ones are left to rebuilds.
@@ -88,6 +90,19 @@ class Table:
     @cached_property
     def sentinel(self) -> CasFile[bytes]:
         return self._plain(self.collection.resolver.collection_sentinel_key(self.collection.name))
+
+    def sentinel_count(self) -> int | None:
+        """The number of documents according to the collection's sentinel, as of the last fold; only for estimates. None
+        if no fold maintains it, or if it is damaged: it is only a note."""
+        if not self.collection.definition.oplog and not self.is_kept:
+            return None
+        stored, key = self.sentinel.read(), self.sentinel.key
+        try:
+            shape = {} if stored is None else loads_own(stored, key)
+            shapes.check(shape, COUNTED, key)
+        except Corrupt:
+            return None
+        return cast("int | None", shape.get("count"))
 
     @cached_property
     def _meta(self) -> CasFile[bytes]:

@@ -28,11 +28,10 @@ from arro3.core import Array, ChunkedArray, DataType, dictionary_dictionary, dic
 from numpy.typing import NDArray
 
 from worm.formats import MISSING, JsonValue, Missing
+from worm.tables.cells import Positions
 
 TypedKind: TypeAlias = Literal["int", "float", "number", "bool", "text"]
 Scalar: TypeAlias = "str | int | float | bool"
-Positions: TypeAlias = "Sequence[int] | NDArray[np.int64]"
-"""Ascending, unless sorted; a range means all rows."""
 
 ARROW: dict[TypedKind, DataType] = {
     "int": DataType.int64(),

@@ -18,7 +18,9 @@ from typing import TypeVar
 
 from worm.collections import DocumentVersion, Row
 from worm.errors import Corrupt
+from worm.formats import JsonValue
 from worm.tables.columns import Columns, RowsById
+from worm.tables.index import entry_key
 from worm.tables.manifest import Manifest
 from worm.tables.parquet_part import ParquetPart
 from worm.tables.parts import MergedPart, ParsedPart, Part, RawPart, is_available
@@ -286,10 +288,10 @@ class Size:
     def delta_bytes(self) -> int:
         return 0 if self.root is None else self.root.delta_size
 
-    def index_parts(self, field: str, keys: Iterable[str]) -> list[int]:
-        """The bytes of each part of the field's index that covers one of the entry keys."""
+    def index_parts(self, field: str, values: Iterable[JsonValue]) -> list[int]:
+        """The bytes of each part of the field's index that covers one of the values."""
         known = None if self.root is None else self.root.indexes.get(field)
-        return [] if known is None else [part.size for part in covering(known.parts, keys)]
+        return [] if known is None else [part.size for part in covering(known.parts, map(entry_key, values))]
 
 
 def _each(size: int, count: int) -> int:

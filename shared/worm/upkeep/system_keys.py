@@ -28,8 +28,8 @@ from worm.collections import (
     layout,
 )
 from worm.errors import Corrupt, Invalid
-from worm.log import Segment, database_of, segment_of
-from worm.spaces import PREFIX as SPACE_PREFIX
+from worm.log import DbKeys, Segment
+from worm.spaces import OpenSpaces
 from worm.store import PROBE_PREFIX, Object, ObjectInfo, acceptable
 from worm.tables import REPLACED, Manifest, Table, needed_files
 from worm.upkeep.repair import ASIDE
@@ -418,15 +418,15 @@ class _SystemKey:
         return Verdict.SYSTEM, f"the pushed schema. Its models: {models}", NOTHING
 
     def _of_log(self, found: ObjectInfo | None) -> Said:
-        database = database_of(self._key)
+        database = DbKeys.database_of(self._key)
         if database is None:
             return Verdict.UNMATCHED, "it is next to the databases under db/ and belongs to none", NOTHING
-        space = database.removeprefix(SPACE_PREFIX)
-        what = f"of the database '{database}'" if space == database else f"of the space '{space}'"
+        space = OpenSpaces.name_of(database)
+        what = f"of the database '{database}'" if space is None else f"of the space '{space}'"
         check = f"`worm log verify {shlex.quote(database)} --url {shlex.quote(self._session.store.url)}` checks the log"
         if found is None:
             return Verdict.ABSENT, f"an object {what}. It does not exist", check
-        place = segment_of(self._key)
+        place = DbKeys.of_segment(self._key)
         if place is None:
             return Verdict.SYSTEM, f"an object {what}. Its content was not checked", check
         body = self._session.store.get(self._key)

@@ -59,7 +59,7 @@ def documents_at(at: At) -> Source:
             if entry is None and seq < seqs.last:
                 raise _gap(collection, entity_id, seq)
             found = None if entry is None else oplog.state_at(entity_id, entry.seq, [entry])
-        return None if found is None else Found(entity_id, collection.whole_row(entity_id, found), {})
+        return None if found is None else Found(entity_id, collection.as_row(entity_id, found), {})
 
     def read(collection: Collection, within: IdRange) -> Iterator[list[Found]]:
         for recorded in chunked(sorted(collection.recorded_seqs(within).items()), AT_ONCE):
@@ -117,9 +117,9 @@ def _document(collection: Collection, entity_id: str, answer: Object | Invalid) 
             valid = _last_valid(collection, entity_id)
         except Corrupt as damage:
             return Found(entity_id, None, {}, f"{mistake.message}; its last valid state is unknown: {damage}")
-        row = None if valid is None else collection.whole_row(entity_id, valid)
+        row = None if valid is None else collection.as_row(entity_id, valid)
         return Found(entity_id, row, {}, mistake.message)
-    return Found(entity_id, collection.whole_row(entity_id, document), {})
+    return Found(entity_id, collection.as_row(entity_id, document), {})
 
 
 def _last_valid(collection: Collection, entity_id: str) -> Document | None:
@@ -188,7 +188,7 @@ def _changes(
     for entry in entries:
         after = entry.applied_to(before, collection.oplog.key(entity_id, entry.seq)) if with_documents else None
         seen = after if after is not None else entry.snapshot or before
-        shown = {} if seen is None else collection.whole_row(entity_id, seen)
+        shown = {} if seen is None else collection.as_row(entity_id, seen)
         extra: JsonObject = {**_about(entry), "before": before, "after": after}
         yield Found(entity_id, shown, extra)
         before = after
@@ -274,7 +274,7 @@ def _replayed(collection: Collection, entity_id: str, entries: Iterator[OplogEnt
             "until": None if following is None else following.ts,
             "document": after,
         }
-        yield Found(entity_id, None if seen is None else collection.whole_row(entity_id, seen), extra)
+        yield Found(entity_id, None if seen is None else collection.as_row(entity_id, seen), extra)
         before, entry = after, following
 
 
@@ -333,4 +333,4 @@ def _trashed_row(collection: Collection, trashed: Trashed, copy: Object | None) 
         "restorePath": tombstone.restore_path,
         "document": document,
     }
-    return Found(trashed.id, None if document is None else collection.whole_row(trashed.id, document), extra, reason)
+    return Found(trashed.id, None if document is None else collection.as_row(trashed.id, document), extra, reason)

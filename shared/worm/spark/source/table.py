@@ -48,8 +48,8 @@ from worm.tables import (
     Piece,
     RawPart,
     Root,
+    cells,
     cut,
-    listed,
 )
 
 LOG = logging.getLogger(__name__)
@@ -268,14 +268,14 @@ class _TableRows:
     def of_part(self, part: Part, changed: AbstractSet[str] = frozenset()) -> Iterator[pa.RecordBatch]:
         """`changed`: ids whose rows are elsewhere."""
         columns = Columns([part])
-        matching = listed(self._filter.positions(columns))
+        matching = cells.listed(self._filter.positions(columns))
         if changed:
             matching = [at for at in matching if columns.ids[at] not in changed]
         short = self._short(part, matching, changed) if part.cut else ()
         positions = [at for at in matching if at not in short] if short else matching
         is_whole = len(positions) == part.count
 
-        def cells(name: str) -> Cells:
+        def values_of(name: str) -> Cells:
             array = _array(part, name, self._kinds[name])
             if array is not None:
                 return array if is_whole else array.take(pa.array(positions))
@@ -283,7 +283,7 @@ class _TableRows:
             return values if is_whole else [values[at] for at in positions]
 
         if positions:
-            yield self._rows.fitted(len(positions), cells, lambda at: part.id(positions[at]))
+            yield self._rows.fitted(len(positions), values_of, lambda at: part.id(positions[at]))
         for ids in chunked([part.id(at) for at in sorted(short)], CHUNK):
             yield from self._rows.found(list(documents_of(self._collection, ids)))
 

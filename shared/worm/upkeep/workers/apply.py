@@ -5,7 +5,7 @@ where the last one ended, according to the root, and is published by one compare
 duplicated, late, out of order, and go to several workers at once. A message is done when the root says that its segment
 is applied.
 
-For documents in a space, the log is the source of truth (`upkeep/materialize.py`). They are brought to its end
+For documents in a space, the log is the source of truth (`spaces/bridge/following.py`). They are brought to its end
 whatever the root says: the process that flushed may have died before that, or be a writer that does not handle
 documents.
 
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from worm.clock import Deadline
 from worm.errors import Corrupt, Invalid, NotFound, Unavailable
-from worm.log import VERIFY, DbKeys, segment_of
+from worm.log import DbKeys, hints
 from worm.pages import Applier
 from worm.upkeep.materialize import Materializer
 from worm.upkeep.session import Session
@@ -70,12 +70,12 @@ class Apply:
         settings, logs = self._session.settings, dict[DbKeys, _Log]()
         for message in messages:
             try:
-                hints = hints_of(message.body, bucket=settings.bucket, prefix=settings.prefix)
+                told = hints_of(message.body, bucket=settings.bucket, prefix=settings.prefix)
             except Invalid as mistake:
                 outcome.reject(message.id, mistake)
                 continue
-            found = [segment for hint in hints if (segment := segment_of(hint.key)) is not None]
-            outcome.ignored += len(hints) - len(found) + (not hints)
+            found = [segment for hint in told if (segment := DbKeys.of_segment(hint.key)) is not None]
+            outcome.ignored += len(told) - len(found) + (not told)
             for keys, slot in found:
                 logs.setdefault(keys, _Log(keys)).slots.setdefault(slot, set()).add(message.id)
         return list(logs.values())
@@ -119,7 +119,7 @@ class Apply:
                 outcome.ignored += 1
                 continue
             what = f"the log ends at slot {end}: segments before this one are missing"
-            outcome.fail(log.slots[slot], Corrupt(what, key=key, hint=VERIFY), key=key, database=log.keys.db_id)
+            outcome.fail(log.slots[slot], Corrupt(what, key=key, hint=hints.VERIFY), key=key, database=log.keys.db_id)
 
     def _applier(self, db_id: str) -> Applier:
         applier = self._appliers.pop(db_id, None)

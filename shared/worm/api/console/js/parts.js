@@ -213,9 +213,10 @@ export function CodeButton() {
   </button>`;
 }
 
+/** `snippet` is null as long as something is missing in it: who copies it too early must not get half of it. */
 export function CodePanel({ snippet }) {
   const chosen = place.value.query.get("code");
-  if (!chosen) return null;
+  if (!chosen || !snippet) return null;
   const known = LANGUAGES.filter(([name]) => snippet[name]);
   const language = known.some(([name]) => name === chosen) ? chosen : "curl";
   return html`<section class="code-panel" aria-label="This view as code">

@@ -185,10 +185,19 @@ export const snippets = {
     cli: wormOne("rollback", model, id, { to: seq, branch }),
   }),
 
-  trash: ({ models, branch }) => ({
-    curl: curl("GET", "/v1/trash", { query: { model: models.length === 1 ? models[0] : null, branch } }),
-    python: inPython([`for name in ${python(models)}:`, "    print(name, db.model(name).list_trashed())"], branch),
-    cli: worm("trash list", models, { branch }),
+  trash: ({ model, branch }) => ({
+    curl: curl("GET", "/v1/trash", { query: { model, branch } }),
+    python: inPython(
+      model
+        ? [`print(db.model(${python(model)}).list_trashed())`]
+        : [
+            "for name, model in db.schema.models.items():",
+            `    if model.soft_delete${branch ? " and model.space" : ""}:`,
+            "        print(name, db.model(name).list_trashed())",
+          ],
+      branch,
+    ),
+    cli: worm("trash list", model ? [model] : [], { branch }),
   }),
 
   branches: () => ({

@@ -27,16 +27,19 @@ export async function follow({ model, cursor, signal, heard, told }) {
         signal,
       });
       failures = 0;
-      told({ isLive: true });
+      const isLive = () => told({ isLive: Boolean(cursor.after) }); // with a cursor, no pause loses a change
+      isLive();
       if (response.headers.get("Content-Type")?.startsWith("text/event-stream")) {
         for await (const event of events(response.body)) {
           cursor.after = event.id ?? cursor.after;
           if (event.name === "problem") throw new Problem(event.value.status, event.value);
+          isLive();
           if (event.name === "change") heard([event.value]);
         }
       } else {
         const page = await response.json();
         cursor.after = page.cursor ?? cursor.after;
+        isLive();
         heard(page.items);
       }
     } catch (problem) {

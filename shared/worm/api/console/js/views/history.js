@@ -48,7 +48,7 @@ export function HistoryView({ name, id }) {
   const seq = Number(place.value.query.get("seq"));
   const { etag, version } = answer.value?.current ?? {};
   const snippet = seq
-    ? snippets.rollback({ model: name, id, seq, branch, etag, version })
+    ? answer.value && snippets.rollback({ model: name, id, seq, branch, etag, version })
     : snippets.history({ model: name, id, branch, limit: LIMIT });
   const trail = html`<a href=${address([])}>Collections</a> / <a href=${reading.table(name)}>${name}</a> / <a href=${reading.document(name, id)}>${id}</a>`;
   return html`<${Heading} title="History" trail=${trail}><${CodeButton} /><//>

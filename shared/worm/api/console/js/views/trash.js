@@ -35,7 +35,7 @@ export function TrashView() {
       </select></label>
       <${CodeButton} />
     <//>
-    <${CodePanel} snippet=${snippets.trash({ models: model ? [model] : names, branch })} />
+    <${CodePanel} snippet=${snippets.trash({ model, branch })} />
     <${Answered} answer=${answer} lines=${4}>${({ items, cursor }) =>
       items.length
         ? html`<${Deleted} items=${items} isCut=${Boolean(cursor)} branch=${branch} reload=${answer.reload} />`
