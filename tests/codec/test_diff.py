@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worm.collections.difference import Diff, apply, diff
+from worm.collections.difference import Diff, apply
 from worm.errors import Corrupt
 from worm.formats.strict_json import JsonObject, JsonValue, dumps, loads_document, same
 
@@ -29,13 +29,13 @@ def entry_fields(change: Diff) -> JsonObject:
 
 @given(st.none() | DOCUMENTS, DOCUMENTS)
 def test_applying_a_diff_gives_exactly_the_later_document(before: JsonObject | None, after: JsonObject) -> None:
-    change = diff(before, after)
+    change = Diff.between(before, after)
     assert dumps(apply(before, change.diff, change.absent)) == dumps(after)
 
 
 @given(DOCUMENTS, DOCUMENTS)
 def test_a_diff_survives_being_stored_in_an_entry(before: JsonObject, after: JsonObject) -> None:
-    entry = loads_document(dumps(entry_fields(diff(before, after))))
+    entry = loads_document(dumps(entry_fields(Diff.between(before, after))))
     entry_diff, absent = entry["diff"], entry.get("absent")
     assert isinstance(entry_diff, dict)
     assert absent is None or isinstance(absent, dict)
@@ -54,22 +54,22 @@ def test_missing_null_empty_and_the_faces_of_zero_and_one_are_all_different() ->
     assert alike == [(at, at) for at in range(len(TRICKY))]
     for one in TRICKY:
         for other in TRICKY:
-            change = diff({"a": one}, {"a": other})
+            change = Diff.between({"a": one}, {"a": other})
             assert dumps(apply({"a": one}, change.diff, change.absent)) == dumps({"a": other})
 
 
 def test_an_equal_document_has_an_empty_diff() -> None:
-    change = diff({"a": {"x": 1, "y": 2}}, {"a": {"y": 2, "x": 1}})
+    change = Diff.between({"a": {"x": 1, "y": 2}}, {"a": {"y": 2, "x": 1}})
     assert (change, bool(change), entry_fields(change)) == (Diff(), False, {"diff": {}})
 
 
 def test_the_entry_shape_is_the_one_of_the_format() -> None:
-    change = diff({"name": "Acme Corp", "status": "active"}, {"name": "Acme Inc", "status": "active"})
+    change = Diff.between({"name": "Acme Corp", "status": "active"}, {"name": "Acme Inc", "status": "active"})
     assert entry_fields(change) == {"diff": {"name": ["Acme Corp", "Acme Inc"]}}
 
 
 def test_a_missing_field_is_told_from_null() -> None:
-    change = diff({"a": None, "b": 1}, {"c": None, "b": None})
+    change = Diff.between({"a": None, "b": 1}, {"c": None, "b": None})
     assert entry_fields(change) == {
         "diff": {"a": [None, None], "b": [1, None], "c": [None, None]},
         "absent": {"before": ["c"], "after": ["a"]},

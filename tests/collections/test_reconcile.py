@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.harness import DataPath, created, schema_of
-from worm.collections.documents import write_metadata
 from worm.collections.entries import Head, OplogEntry
+from worm.collections.origins import write_metadata
 from worm.collections.reconcile import Recorded, Sighting
 from worm.formats.strict_json import JsonValue
 from worm.store.base import Object, Version, Won

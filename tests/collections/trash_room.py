@@ -8,8 +8,8 @@ from datetime import timedelta
 
 from worm.clock import Ids, VirtualClock, iso_seconds
 from worm.collections.collection import Collection
-from worm.collections.documents import write_metadata
 from worm.collections.layout import StorageResolver
+from worm.collections.origins import write_metadata
 from worm.collections.trash import Deletion, Trash, delete_unchanged
 from worm.errors import Conflict
 from worm.formats import load_schema

@@ -8,7 +8,7 @@ import pytest
 
 from tests.sdk.sessions import Bench
 from worm.clock import VirtualClock
-from worm.collections.documents import NO_VERSION
+from worm.collections.documents import DocumentVersion
 from worm.collections.entries import Document, Row
 from worm.errors import Unavailable
 from worm.formats import IndexDef
@@ -90,9 +90,9 @@ def test_inline_a_write_that_could_not_be_folded_is_kept(tmp_path: Path, monkeyp
 def test_a_write_that_came_while_another_was_folded_is_kept(tmp_path: Path) -> None:
     bench = Bench("memory", tmp_path)
     memory = bench.customers()._memory
-    memory.wrote("a", {"status": "one"}, None, NO_VERSION)
+    memory.wrote("a", {"status": "one"}, None, DocumentVersion())
     earlier = memory.unfolded(["a", "b"])
-    memory.wrote("a", {"status": "two"}, {"status": "one"}, NO_VERSION)
+    memory.wrote("a", {"status": "two"}, {"status": "one"}, DocumentVersion())
     memory.folded(earlier)
     assert memory.recent_writes()["a"].document == {"status": "two"}
     memory.folded(memory.unfolded(["a"]))

@@ -7,7 +7,7 @@ import pytest
 from tests.harness import DataPath, created, schema_of
 from tests.sdk.sessions import Bench
 from worm.clock import VirtualClock
-from worm.collections.documents import NO_VERSION
+from worm.collections.documents import DocumentVersion
 from worm.errors import Conflict
 from worm.formats import load_schema
 from worm.formats.strict_json import JsonValue
@@ -213,7 +213,7 @@ def test_a_row_no_later_than_what_was_replaced_does_not_know_the_write(row: str,
     path = new_path()
     memory = events(path)._memory
     written: dict[str, JsonValue] = {"updatedAt": "2026-01-01T00:00:01.000Z"}
-    memory.wrote("a", written, {"updatedAt": "2026-01-01T00:00:04.000Z"}, NO_VERSION)
+    memory.wrote("a", written, {"updatedAt": "2026-01-01T00:00:04.000Z"}, DocumentVersion())
     assert memory.recent_writes()["a"].is_in({"updatedAt": row}) is is_known
 
 

@@ -8,8 +8,8 @@ from functools import cache
 import pytest
 
 from tests.harness import CUSTOMER, DataPath, schema_of
-from worm.collections.documents import write_metadata
 from worm.collections.layout import SCHEMA_KEY
+from worm.collections.origins import write_metadata
 from worm.errors import Corrupt
 from worm.formats import load_schema
 from worm.tables.table import Table

@@ -9,8 +9,8 @@ from typing import NoReturn
 import pytest
 
 from tests.harness import CUSTOMER, DataPath, created, schema_of
-from worm.collections.documents import write_metadata
 from worm.collections.layout import SCHEMA_KEY
+from worm.collections.origins import write_metadata
 from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.errors import Denied
 from worm.formats import load_schema

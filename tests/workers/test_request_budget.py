@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.harness import DataPath, created, schema_of
-from worm.collections.documents import write_metadata
+from worm.collections.origins import write_metadata
 from worm.store.base import Won
 from worm.upkeep import costs
 from worm.upkeep.purge import Purge

@@ -93,14 +93,14 @@ def _check_may_redrive(call: Call, letter: dead_letters.Letter) -> None:
 
 def _queues(call: Call) -> Sequence[dead_letters.DeadLetterQueue]:
     """None without a bucket, or if no queue is configured."""
-    from worm.upkeep import Aws, Stack, dead_letters
+    from worm.upkeep import Aws, dead_letters
 
     stack, url = os.environ.get("WORM_STACK"), os.environ.get("WORM_DLQ_URL")
     if not _is_bucket(call):
         return []
     if url:
         return [dead_letters.DeadLetterQueue(Aws(), url.rpartition("/")[2], url)]
-    return dead_letters.queues_of(aws := Aws(), Stack.read(aws, stack)) if stack else []
+    return dead_letters.read_queues(Aws(), stack)[0] if stack else []
 
 
 def _is_bucket(call: Call) -> bool:

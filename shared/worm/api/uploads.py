@@ -16,7 +16,7 @@ from worm.api.preconditions import Tags, not_matching
 from worm.api.problems import HttpProblem
 from worm.api.routes import IF_MATCH, IF_NONE_MATCH, REASON, WORM_REASON, Route
 from worm.clock import iso_seconds
-from worm.collections import Collection, author_metadata
+from worm.collections import Collection, origins
 from worm.errors import Invalid
 from worm.formats import JsonObject
 from worm.sdk import decode_version, note_of_write
@@ -35,7 +35,7 @@ def begin_upload(call: Call) -> JsonObject:
     _check_mode(collection, is_new=tags is None)
     session.ensure_safe_store()
     about = call.about
-    metadata = author_metadata(about["actor"], note_of_write(about))
+    metadata = origins.author_metadata(about["actor"], note_of_write(about))
     entity_id = collection.definition.id_of(call.parameters["id"])
     condition = _condition(collection, entity_id, tags)
     expires = session.clock.now() + timedelta(seconds=UPLOAD_SECONDS)

@@ -13,7 +13,7 @@ from worm.cli.options import DEFAULT_URL, Target
 from worm.cli.output import RowFormat, Rows, cell, count, echo, echo_rows, printable
 from worm.errors import Invalid, WormError
 from worm.formats import JsonValue
-from worm.upkeep import Aws, Stack, dead_letters
+from worm.upkeep import Aws, dead_letters
 
 COLUMNS = ("queue", "sent", "kind", "model", "key", "reason", "id")
 RESULT_COLUMNS = ("queue", "id", "key", "result", "problem")
@@ -164,9 +164,8 @@ class _Place:
         if queue is not None:
             self.queues = [dead_letters.DeadLetterQueue(aws, queue.rpartition("/")[2], queue)]
         else:
-            found = Stack.read(aws, stack or "")
-            self.queues = dead_letters.queues_of(aws, found, name)
-            self._url = self._url or found.url
+            self.queues, url = dead_letters.read_queues(aws, stack or "", name)
+            self._url = self._url or url
         self._target = target
         self.seen = 0
         """How many letters were received, selected or not."""

@@ -21,7 +21,7 @@ from worm.errors import Conflict, Corrupt
 from worm.formats import JsonObject, JsonValue, Schema, StorageDef, load_schema
 from worm.store import Store, ensure_safe
 from worm.tables import verify_collection
-from worm.upkeep import Adopted, ModelPlan, ModelProgress, PushPlan, PushReport, Session, plan_push, push
+from worm.upkeep import ModelPlan, ModelProgress, PushPlan, PushReport, Session, plan_push, push
 
 EXAMPLES_MAX = 5
 EXIT_PROBLEMS = 1
@@ -145,8 +145,7 @@ def show_push(store: Store, schema: Schema, report: PushReport, *, err: bool = F
             echo(f"  {word:<8} {name}{place}", err=err)
     for key in report.sentinels_written:
         echo(f"  sentinel {key}", err=err)
-    for adopted in report.adopted:
-        _show_adopted(adopted, is_new=adopted.model in (*report.added, *report.changed), err=err)
+    _show_adopted(report, err=err)
 
 
 def exit_if_damaged(report: PushReport) -> None:
@@ -155,17 +154,19 @@ def exit_if_damaged(report: PushReport) -> None:
         raise typer.Exit(Corrupt.exit_code)
 
 
-def _show_adopted(adopted: Adopted, *, is_new: bool, err: bool) -> None:
+def _show_adopted(report: PushReport, *, err: bool) -> None:
     """What happened to existing documents, if anything did."""
-    if adopted.recorded or adopted.claimed or (is_new and adopted.documents):
-        parts = [count(adopted.documents, "document"), f"{adopted.recorded:,} recorded"]
-        parts += [] if adopted.rows is None else [f"{adopted.rows:,} in the table"]
-        parts += [f"{count(adopted.claimed, 'unique value')} claimed"] if adopted.claimed else []
-        echo(f"  adopted  {adopted.model}: {', '.join(parts)}", err=err)
-    for key, reason in sorted(adopted.problems.items()):
-        echo(f"  left as it is  {printable(key)}: {printable(reason)}", err=err)
-    for text in adopted.conflicts:
-        echo(f"  conflict  {adopted.model}: {printable(text)}", err=err)
+    for adopted in report.adopted:
+        is_new = adopted.model in (*report.added, *report.changed)
+        if adopted.recorded or adopted.claimed or (is_new and adopted.documents):
+            parts = [count(adopted.documents, "document"), f"{adopted.recorded:,} recorded"]
+            parts += [] if adopted.rows is None else [f"{adopted.rows:,} in the table"]
+            parts += [f"{count(adopted.claimed, 'unique value')} claimed"] if adopted.claimed else []
+            echo(f"  adopted  {adopted.model}: {', '.join(parts)}", err=err)
+        for key, reason in sorted(adopted.problems.items()):
+            echo(f"  left as it is  {printable(key)}: {printable(reason)}", err=err)
+        for text in adopted.conflicts:
+            echo(f"  conflict  {adopted.model}: {printable(text)}", err=err)
 
 
 def push_shape(report: PushReport) -> JsonObject:

@@ -1,4 +1,13 @@
-"""Documents, their oplog, and `reconcile`: brings the recorded history in line with the bucket."""
+"""The documents of a model and what is recorded about them: history, snapshots, trash and claims of unique values.
+
+A `Collection` is one model on one store; all else hangs on it. An *entity* is one id of it. *Recording* writes an entry
+for every version of a document into its *oplog*; `reconcile` finds what is not recorded yet, and may run at any time. A
+*head* is the newest entry of an entity; a *change* is a head with its table row, and a `ChangeSet` brings changes to
+the tables. A *claim* reserves a unique value before the write. `layout` has the names of all keys, `origins` what an
+object says about its write.
+
+It never changes an entry, never trusts an event, and knows nothing of tables and spaces.
+"""
 
 from __future__ import annotations
 
@@ -7,27 +16,12 @@ from typing import TYPE_CHECKING
 from worm.doors import door
 
 if TYPE_CHECKING:
-    from worm.collections import layout, portions
+    from worm.collections import layout, origins, portions
     from worm.collections.claiming import Claiming
-    from worm.collections.claims import Claims, Digests, Finding, Holders, Reservation, Rows, UniqueValue, Wanted
+    from worm.collections.claims import Claims, Digests, Finding, Holders, Reservation, UniqueValue, Wanted
     from worm.collections.collection import Collection, EntityOutcome
-    from worm.collections.difference import Diff, FieldDiff, diff
-    from worm.collections.documents import (
-        ACTOR,
-        AGAIN,
-        EXISTS,
-        MAX_DOCUMENT_BYTES,
-        NO_VERSION,
-        NOTE,
-        OP,
-        RESERVED,
-        TRUST,
-        DocumentVersion,
-        Origin,
-        author_metadata,
-        is_written_over,
-        write_metadata,
-    )
+    from worm.collections.difference import Diff, FieldDiff
+    from worm.collections.documents import AGAIN, EXISTS, MAX_DOCUMENT_BYTES, DocumentVersion
     from worm.collections.entries import (
         APART,
         CUT,
@@ -71,12 +65,11 @@ if TYPE_CHECKING:
     )
     from worm.collections.layout import ArchiveName, KeyInfo, KeyKind, StorageResolver
     from worm.collections.oplog import MIN_AGE, Archive, ArchiveView, Oplog, Seqs, StateAt, seqs_add
-    from worm.collections.origins import KEPT, PlainOrigins, Standing
     from worm.collections.portions import PORTION_IDS, ListedPortions, counted, is_behind
     from worm.collections.reconcile import Reconciled, Sighting, Survey, failure_of
     from worm.collections.recording import StoredWrite, record_writes
     from worm.collections.snapshots import Snapshot, SnapshotInfo
-    from worm.collections.trash import Deletion, Tombstone, Trash, Trashed, delete_unchanged
+    from worm.collections.trash import Deletion, Trashed, delete_unchanged
     from worm.collections.walks import (
         PART_IDS,
         TASK_IDS_MAX,
@@ -92,11 +85,10 @@ else:
         __name__,
         """
         claiming: Claiming
-        claims: Claims Digests Finding Holders Reservation Rows UniqueValue Wanted
+        claims: Claims Digests Finding Holders Reservation UniqueValue Wanted
         collection: Collection EntityOutcome
-        difference: Diff FieldDiff diff
-        documents: ACTOR AGAIN DocumentVersion EXISTS MAX_DOCUMENT_BYTES NOTE NO_VERSION OP Origin RESERVED TRUST
-        documents: author_metadata is_written_over write_metadata
+        difference: Diff FieldDiff
+        documents: AGAIN DocumentVersion EXISTS MAX_DOCUMENT_BYTES
         entries: APART CUT Change ChangeSet Document HEAD Head Heads OPS OplogEntry REBUILT Row SEQ_MAX exact_name
         entries: is_cut row_weight
         id_ranges: AFTER_SLASH IDS_PER_RANGE_MAX IdRange KnownIds Scan known_ids plan_ranges probed_ranges punctual
@@ -105,13 +97,13 @@ else:
         layout:
         layout: ArchiveName KeyInfo KeyKind StorageResolver
         oplog: Archive ArchiveView MIN_AGE Oplog Seqs StateAt seqs_add
-        origins: KEPT PlainOrigins Standing
+        origins:
         portions:
         portions: ListedPortions PORTION_IDS counted is_behind
         reconcile: Reconciled Sighting Survey failure_of
         recording: StoredWrite record_writes
         snapshots: Snapshot SnapshotInfo
-        trash: Deletion Tombstone Trash Trashed delete_unchanged
+        trash: Deletion Trashed delete_unchanged
         walks: IdSource IdWalk Objects PART_IDS TASK_IDS_MAX documents_of histories_of oplogs_of
         """,
     )

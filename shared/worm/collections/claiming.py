@@ -23,8 +23,8 @@ from worm.collections.claims import (
     no_givers,
 )
 from worm.collections.collection import Collection
-from worm.collections.documents import write_metadata
 from worm.collections.entries import Document
+from worm.collections.origins import write_metadata
 from worm.collections.trash import delete_unchanged
 from worm.errors import CommitStateUnknown, Invalid, Unavailable, UniqueViolation, WormError
 from worm.formats import IndexDef, JsonValue, dumps_document

@@ -9,12 +9,12 @@ from itertools import groupby, islice
 
 from worm.clock import Clock, Ids, SystemClock
 from worm.collections.claims import Claims
-from worm.collections.documents import MAX_DOCUMENT_BYTES, Documents, is_written_by_us
+from worm.collections.documents import MAX_DOCUMENT_BYTES, Documents
 from worm.collections.entries import Change, Document, Head, Row, cut_row, project, table_row
 from worm.collections.id_ranges import IdRange, Scan
 from worm.collections.layout import KeyInfo, KeyKind, StorageResolver
 from worm.collections.oplog import Oplog, Seqs, seqs_add
-from worm.collections.origins import Origins, PlainOrigins
+from worm.collections.origins import Origins, PlainOrigins, is_written_by_us
 from worm.collections.reconcile import UNLISTED, Reconciled, Reconciler, Sighting, Survey, as_version
 from worm.collections.snapshots import Snapshots
 from worm.collections.trash import Trash

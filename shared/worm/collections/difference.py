@@ -4,7 +4,7 @@ A diff maps each changed top-level field to `[before, after]`. JSON cannot say "
 missing side is written as null, and `absent` names its field: `{"before": [...], "after": [...]}`. Values are equal
 only if their canonical bytes are equal: 1, 1.0 and true differ, and so do "", null and a missing field.
 
-Invariant: `apply(before, d.diff, d.absent)` has the canonical bytes of `after` for `d = diff(before, after)`.
+Invariant: `apply(before, d.diff, d.absent)` has the canonical bytes of `after` for `d = Diff.between(before, after)`.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ class Diff:
     diff: FieldDiff = field(default_factory=dict)
     absent: Absent = field(default_factory=lambda: {"before": [], "after": []})
 
+    @classmethod
+    def between(cls, before: Mapping[str, JsonValue] | None, after: Mapping[str, JsonValue]) -> Diff:
+        """Top-level fields that differ. `before` None is a document that did not exist."""
+        before = {} if before is None else before
+        changes: FieldDiff = {}
+        absent: Absent = {"before": [], "after": []}
+        for name, old in before.items():
+            if name not in after:
+                changes[name] = [old, None]
+                absent["after"].append(name)
+            elif not same(old, after[name]):
+                changes[name] = [old, after[name]]
+        for name, new in after.items():
+            if name not in before:
+                changes[name] = [None, new]
+                absent["before"].append(name)
+        return cls(changes, absent)
+
     def __bool__(self) -> bool:
         return bool(self.diff)
 
     def needed_absent(self) -> Absent | None:
         """`absent` for an oplog entry: only the sides where a null needs it; None if no side does."""
         return {side: names for side, names in self.absent.items() if names} or None
-
-
-def diff(before: Mapping[str, JsonValue] | None, after: Mapping[str, JsonValue]) -> Diff:
-    """Top-level fields that differ. `before` None is a document that did not exist."""
-    before = {} if before is None else before
-    changes: FieldDiff = {}
-    absent: Absent = {"before": [], "after": []}
-    for name, old in before.items():
-        if name not in after:
-            changes[name] = [old, None]
-            absent["after"].append(name)
-        elif not same(old, after[name]):
-            changes[name] = [old, after[name]]
-    for name, new in after.items():
-        if name not in before:
-            changes[name] = [None, new]
-            absent["before"].append(name)
-    return Diff(changes, absent)
 
 
 def apply(

@@ -38,21 +38,23 @@ from dataclasses import replace
 from functools import partial
 
 from worm.clock import Clock, iso_seconds
-from worm.collections.difference import diff
-from worm.collections.documents import (
+from worm.collections.difference import Diff
+from worm.collections.documents import Documents
+from worm.collections.entries import Document, Head, OplogEntry, exact_name
+from worm.collections.oplog import Oplog, Taken
+from worm.collections.origins import (
     NO_PARENT,
     OP,
+    OWN,
     PARENT,
-    Documents,
     Origin,
+    Origins,
+    Standing,
     actor_of,
     entry_metadata,
     is_written_by_us,
     is_written_over,
 )
-from worm.collections.entries import Document, Head, OplogEntry, exact_name
-from worm.collections.oplog import Oplog, Taken
-from worm.collections.origins import OWN, Origins, Standing
 from worm.collections.snapshots import Snapshots
 from worm.collections.trash import Deletion, Trash, Trashed
 from worm.errors import Invalid, Unavailable, WormError
@@ -510,7 +512,7 @@ class _Round:
         if before is None:
             restored = reverted or (source is not None and source.metadata.get(OP) == "restore")
             return OplogEntry(seq, "restore" if restored else "create", ts, actor, after, metadata=metadata)
-        change = diff(before, after)
+        change = Diff.between(before, after)
         whole = after if seq % self._owner.oplog.every == 0 else None
         return OplogEntry(seq, "update", ts, actor, whole, change.diff, change.needed_absent(), metadata)
 

@@ -23,7 +23,7 @@ from dataclasses import field, replace
 from functools import cached_property
 from typing import TypeVar
 
-from worm.collections import APART, NO_VERSION, Collection, Document, DocumentVersion, Row, is_cut
+from worm.collections import APART, Collection, Document, DocumentVersion, Row, is_cut
 from worm.errors import Corrupt, Invalid
 from worm.formats import IndexDef, JsonValue
 from worm.query.aggregate import Computed
@@ -226,7 +226,7 @@ class Search:
     ) -> Mapping[str, DocumentVersion]:
         """The versions of a page of `columns`, each looked up on demand in the view of the row. `read`: versions of
         documents that were read instead."""
-        own = {one: None if of.version == NO_VERSION else of.version for one, of in self._overlay.items()}
+        own = {one: None if of.version == DocumentVersion() else of.version for one, of in self._overlay.items()}
         return _RowVersions(page, {**self._versions, **own, **(read or {})}, self._read, self._kept)
 
     def plan(self, decision: Decision, size: Size, read: int | None = None) -> Plan:
@@ -356,7 +356,8 @@ class DocumentReads:
 
 
 def given_rows(needs: Needs, rows: list[Row]) -> list[Row]:
-    """The rows of an answer as the caller gets them: without a selection, the documents as they are (`table_row`)."""
+    """The rows of an answer as the caller gets them: without a selection, the documents as they are (see
+    `Collection.as_row`)."""
     if needs.request.query.select is None and needs.definition.keeps_manifest:
         paths = [name for name in needs.definition.table_fields() if "." in name]
         for row in rows:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
 
-from worm.collections import NO_VERSION, Document, DocumentVersion, Row
+from worm.collections import Document, DocumentVersion, Row
 from worm.formats import IndexDef, JsonValue, Missing, ModelDef, field_value
 from worm.tables import TableView, exact_key
 from worm.values import dataclass
@@ -120,7 +120,7 @@ class OtherStates(OwnWrites):
                     values.remove(one, before.document)
                 values.add(one, state.document)
             self.instead[one] = state
-            self._written[one] = StateElsewhere(state.document, state.version or NO_VERSION)
+            self._written[one] = StateElsewhere(state.document, state.version or DocumentVersion())
 
     def own_writes(self, known: TableView) -> Mapping[str, OwnWrite]:
         return self._written

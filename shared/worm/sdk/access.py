@@ -18,7 +18,6 @@ from worm.clock import attempts, iso_millis
 from worm.collections import (
     AGAIN,
     EXISTS,
-    NO_VERSION,
     Change,
     Claiming,
     Collection,
@@ -32,8 +31,8 @@ from worm.collections import (
     Sighting,
     StoredWrite,
     Survey,
+    origins,
     record_writes,
-    write_metadata,
 )
 from worm.errors import (
     CommitStateUnknown,
@@ -163,7 +162,7 @@ class Touched:
     parent: Seen | None = None
     deletion: Sighting | None = None
     unfreed: WormError | None = None
-    version: DocumentVersion = NO_VERSION
+    version: DocumentVersion = DocumentVersion()
     body: bytes | None = None
     is_new: bool = False
     metadata: Mapping[str, str] | None = None
@@ -321,7 +320,7 @@ class Access(Generic[D]):
         op: str | None = None,
     ) -> Put:
         """The write of a document: over `parent`, or where nothing is stored."""
-        metadata = write_metadata(
+        metadata = origins.write_metadata(
             actor=actor,
             parent=None if parent is None else parent.etag,
             parent_version=None if parent is None else parent.version_id,

@@ -21,7 +21,7 @@ from typing import Any, Self, TypedDict, cast
 from urllib.parse import quote
 from uuid import UUID
 
-from worm.collections import RESERVED, TRUST, Document, DocumentVersion
+from worm.collections import Document, DocumentVersion, origins
 from worm.errors import Invalid, shown
 from worm.formats import SYSTEM_FIELDS, JsonObject, JsonValue, check_json, dumps, dumps_document, loads_document
 from worm.sdk.html import document_html
@@ -73,7 +73,7 @@ class Provenance:
     def fresh_version_id(self, now: datetime) -> str | None:
         """The same bytes may have been stored again since. So the version id counts only for a short time, and not
         after the clock was set back."""
-        is_fresh = self.read_at is not None and timedelta(0) <= now - self.read_at <= TRUST
+        is_fresh = self.read_at is not None and timedelta(0) <= now - self.read_at <= origins.TRUST
         return self.at.version_id if is_fresh else None
 
 
@@ -214,7 +214,7 @@ def note_of_write(about: About) -> JsonObject | None:
     note: JsonObject = dict(about.get("metadata") or {})
     if "reason" in note and about.get("reason") is not None:
         raise Invalid("metadata and reason= both contain a reason", path="reason", hint="pass only one of them")
-    taken = sorted(note.keys() & (RESERVED | OWN_NOTES))
+    taken = sorted(note.keys() & (origins.RESERVED | OWN_NOTES))
     if taken:
         raise Invalid(
             f"{shown(taken[0])} is a name that the history reserves", path="metadata", hint="choose another name"

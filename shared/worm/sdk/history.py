@@ -14,7 +14,6 @@ from typing import Unpack
 
 from worm.clock import iso_seconds
 from worm.collections import Diff, Document, DocumentVersion, FieldDiff, Head, Heads, OplogEntry, SnapshotInfo
-from worm.collections import diff as document_diff
 from worm.errors import Hint, Invalid, NotFound, Unavailable, shown
 from worm.formats import SINGLETON_ID, JsonObject, moment_in_utc
 from worm.sdk.access import D, Touched
@@ -112,7 +111,7 @@ class History(Writing[D]):
         """
         entity_id = self._require_oplog(id)
         before, after = self._state_at(entity_id, seq_a), self._state_at(entity_id, seq_b)
-        return document_diff(before, after or {})
+        return Diff.between(before, after or {})
 
     def rollback(
         self, id: object = SINGLETON_ID, *, to_seq: int, if_version: str | None = None, **about: Unpack[About]

@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from worm.clock import Clock, moment_of
-from worm.collections import NO_VERSION, Document, DocumentVersion, Head, Row
+from worm.collections import Document, DocumentVersion, Head, Row
 from worm.forks import in_child, new_lock
 from worm.formats import IndexDef, JsonValue, ModelDef
 from worm.query import DocumentState, IndexedValues, OwnWrite, OwnWrites
@@ -169,7 +169,7 @@ class WrittenDocument:
     checked: float
     seq: int | None = None
     over: str = ""
-    version: DocumentVersion = NO_VERSION
+    version: DocumentVersion = DocumentVersion()
 
     def is_in(self, row: Row | None) -> bool:
         """Does the row, judging by its `updatedAt`, include this write or a later one?"""
@@ -213,7 +213,7 @@ class WriteOverlay:
         document: Document | None,
         updated: str,
         over: str = "",
-        version: DocumentVersion = NO_VERSION,
+        version: DocumentVersion | None = None,
     ) -> None:
         """The document is kept as it is and must not be changed. `over`: the time in the version that it replaced."""
         if not self._is_needed:
@@ -224,7 +224,8 @@ class WriteOverlay:
         self._drop(entity_id)
         self._count += 1
         now = self._clock.monotonic()
-        self._writes[entity_id] = WrittenDocument(self._count, document, updated, now, now, over=over, version=version)
+        at = version or DocumentVersion()
+        self._writes[entity_id] = WrittenDocument(self._count, document, updated, now, now, over=over, version=at)
         for _, values in self._values:
             values.add(entity_id, document)
         self._forget_old()
@@ -258,7 +259,7 @@ class WriteOverlay:
         own = replace(own, checked=self._clock.monotonic())
         if now is None:
             return own
-        version = now.version or NO_VERSION
+        version = now.version or DocumentVersion()
         if now.document == own.document:
             return replace(own, version=version)
         for _, values in self._values:

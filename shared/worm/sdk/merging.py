@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from worm.collections import Document, FieldDiff, diff, layout
+from worm.collections import Diff, Document, FieldDiff, layout
 from worm.errors import Conflict, Invalid, WormError, shown
 from worm.formats import JsonObject, ModelDef, Schema, dumps, same
 from worm.sdk.access import Touched
@@ -261,7 +261,7 @@ class Merge:
             place, old, new = self._place(entity), before[entity], after[entity]
             if place is None or (old is None and new is None) or _says_the_same(old, new):
                 continue
-            fields = dict(diff(old, new or {}).diff)
+            fields = dict(Diff.between(old, new or {}).diff)
             fields.pop("updatedAt", None)
             changes.append(BranchChange(*place, old, new, fields, entity in conflicts))
         return changes

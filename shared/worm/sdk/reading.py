@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, cast, overload
 from uuid import UUID
 
-from worm.collections import NO_VERSION, Collection, Document, DocumentVersion, Row
+from worm.collections import Collection, Document, DocumentVersion, Row
 from worm.errors import Invalid, WormError, shown
 from worm.formats import SINGLETON_ID, TIME_FIELDS, FieldDef, JsonValue, ModelDef, Position, position_of
 from worm.query import (
@@ -181,7 +181,7 @@ class Reading(Access[D]):
     def _found_then(self, entity_id: str, found: DocumentState | WormError, moment: PastMoment) -> Result[D]:
         if isinstance(found, WormError) or found.document is None:
             return Result(entity_id, error=found if isinstance(found, WormError) else None)
-        origin = Provenance(self.name, entity_id, found.version or NO_VERSION, as_of=moment.text)
+        origin = Provenance(self.name, entity_id, found.version or DocumentVersion(), as_of=moment.text)
         try:
             document = DocumentDict.of(deepcopy({"id": entity_id, **found.document}), origin)
             return Result(entity_id, self._shape.load(document))
@@ -656,7 +656,7 @@ class Reading(Access[D]):
         at = versions.get(entity_id)
         if at is None and not why_not:
             why_not = "the stored document is broken, and this is its last valid state"
-        return Provenance(self.name, entity_id, at or NO_VERSION, partial=why_not, as_of=as_of)
+        return Provenance(self.name, entity_id, at or DocumentVersion(), partial=why_not, as_of=as_of)
 
 
 _ORDERING = frozenset({"$gt", "$gte", "$lt", "$lte", "$between"})

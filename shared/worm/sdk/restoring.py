@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal, get_args
 
-from worm.collections import Document, diff
+from worm.collections import Diff, Document
 from worm.errors import Conflict, Invalid, UniqueViolation, WormError
 from worm.formats import JsonObject, Position, position_of
 from worm.query import DocumentState
@@ -141,7 +141,9 @@ class _Restoration:
         if (then is None and stored is None) or (then is not None and now is not None and is_same(then, now)):
             return None
         what: What = "deleted" if then is None else "created" if stored is None else "changed"
-        fields = sorted(diff(now or {}, then or {}).diff.keys() - {"id", "updatedAt"}) if what == "changed" else ()
+        fields = (
+            sorted(Diff.between(now or {}, then or {}).diff.keys() - {"id", "updatedAt"}) if what == "changed" else ()
+        )
         return RestoreChange(self.model.name, entity_id, what, tuple(fields))
 
     def _document(self, entity_id: str) -> Document | None:

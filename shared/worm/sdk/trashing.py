@@ -9,7 +9,7 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Unpack
 
-from worm.collections import OP, Document, DocumentVersion, Tombstone, Trashed, write_metadata
+from worm.collections import Document, DocumentVersion, Trashed, origins
 from worm.errors import Conflict, Hint, Invalid, UniqueViolation, WormError
 from worm.formats import SINGLETON_ID, JsonObject
 from worm.sdk.access import D, Seen, Touched
@@ -79,7 +79,7 @@ class Trashing(Writing[D]):
             return
         wanted = self._version_seen(entity_id, decode_version(if_version))
         tombstone = self._collection.trash.tombstone(entity_id)
-        if tombstone is not None and not self._is_deleted_version(entity_id, tombstone, wanted):
+        if tombstone is not None and not self._is_deleted_version(entity_id, tombstone.etag, wanted):
             raise Conflict(
                 f"trash has another version of {self.name} '{entity_id}'",
                 expected=wanted.etag,
@@ -91,11 +91,11 @@ class Trashing(Writing[D]):
                 ),
             )
 
-    def _is_deleted_version(self, entity_id: str, tombstone: Tombstone, wanted: Seen) -> bool:
+    def _is_deleted_version(self, entity_id: str, etag: str | None, wanted: Seen) -> bool:
         """Compares the etag. A version of a space may have only a commit: then it must be the last one before the
         delete."""
         if self.logged is None or wanted.etag or wanted.commit is None:
-            return tombstone.etag == wanted.etag
+            return etag == wanted.etag
         from worm.spaces import entity_name  # only models in a space need it
 
         space, entity = self.logged.space, entity_name(self.name, entity_id)
@@ -108,7 +108,7 @@ class Trashing(Writing[D]):
             return self._commit_back(entity_id, document, about)
         key = self._collection.documents.key(entity_id)
         note = self._note(about)
-        metadata = write_metadata(actor=self._actor(about), parent=None, op="restore", note=note)
+        metadata = origins.write_metadata(actor=self._actor(about), parent=None, op="restore", note=note)
         reservation = self._claiming.reserve(entity_id, None, document, None)
         with self._claiming.around(reservation):
             outcome = self._session.store.put_if_absent(key, body, metadata=metadata)
@@ -193,7 +193,7 @@ def _under_new_etag(body: bytes, max_bytes: int) -> bytes:
 
 def _is_this_restore(current: Object, body: bytes) -> bool:
     """The document that a restore has put there before it could finish."""
-    return current.body == body and current.metadata.get(OP) == "restore"
+    return current.body == body and current.metadata.get(origins.OP) == "restore"
 
 
 def _shown(trashed: Trashed) -> JsonObject:

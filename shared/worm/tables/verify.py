@@ -31,7 +31,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from worm.collections import (
-    KEPT,
     SEQ_MAX,
     Change,
     Collection,
@@ -42,6 +41,7 @@ from worm.collections import (
     OplogEntry,
     Seqs,
     exact_name,
+    origins,
 )
 from worm.errors import Corrupt, Invalid
 from worm.formats import dumps
@@ -162,7 +162,7 @@ def verify_collection(collection: Collection, progress: Progress = silent) -> Ve
     if collection.definition.mode == "append":
         report.differences += audit_append(collection)
     for kind, key, detail in collection.origins.audit():
-        if kind == KEPT:
+        if kind == origins.KEPT:
             report.kept[key] = detail
         else:
             report.differ(kind, key, detail)

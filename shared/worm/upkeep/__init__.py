@@ -1,4 +1,12 @@
-"""Maintenance of derived data without events, used by the SDK, workers and `worm repair`."""
+"""Keeps derived data up to date, and looks after a bucket: what the SDK, the workers and commands share.
+
+A `Session` is one store with its schema and everything open on it. *Push* makes a schema the truth and adopts existing
+documents; *sweep* records and folds what no event reported; *repair* rebuilds everything of a model from its source;
+*verify* only compares; *purge* removes what expired; *why* explains one key. `workers` turn messages into these calls.
+`dead_letters` reads what the workers refused, and `costs` says what a deployment costs.
+
+All of it may run at any time, twice, or beside itself. It never changes recorded history.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +19,11 @@ if TYPE_CHECKING:
     from worm.upkeep.adopt import push, push_session
     from worm.upkeep.deployment.aws import Aws
     from worm.upkeep.deployment.checkup import Checkup, Health, table_freshness
-    from worm.upkeep.deployment.stack import Stack
     from worm.upkeep.folding import Abandoned
     from worm.upkeep.materialize import Materializer
     from worm.upkeep.purge import Purge, PurgeReport
     from worm.upkeep.push_plan import ModelPlan, ModelProgress, PushPlan, plan_push, warn_if_different
-    from worm.upkeep.pushed_schema import Adopted, PushReport, load_pushed_schema, push_schema
+    from worm.upkeep.pushed_schema import PushReport, load_pushed_schema, push_schema
     from worm.upkeep.repair import RepairReport, put_aside, repair_model
     from worm.upkeep.session import Maintenance, Session, Settings
     from worm.upkeep.sweep import Sweep, scheduled
@@ -48,12 +55,11 @@ else:
         dead_letters:
         deployment.aws: Aws
         deployment.checkup: Checkup Health table_freshness
-        deployment.stack: Stack
         folding: Abandoned
         materialize: Materializer
         purge: Purge PurgeReport
         push_plan: ModelPlan ModelProgress PushPlan plan_push warn_if_different
-        pushed_schema: Adopted PushReport load_pushed_schema push_schema
+        pushed_schema: PushReport load_pushed_schema push_schema
         repair: RepairReport put_aside repair_model
         session: Maintenance Session Settings
         sweep: Sweep scheduled

@@ -13,11 +13,11 @@ collection's versions and one of each unique index's claims.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from worm.clock import iso_seconds
-from worm.collections import Collection, Heads, Row, Rows, layout
+from worm.collections import Collection, Heads, Row, layout
 from worm.errors import Invalid, WormError, shown
 from worm.formats import Schema
 from worm.store import Read, Store, check_store, chunked
@@ -187,7 +187,7 @@ class _Adoption:
         self._report.documents = counted.count
         self._table.keep_sentinel(counted)
 
-    def _claim(self, rows: Rows) -> None:
+    def _claim(self, rows: Mapping[str, Row]) -> None:
         claimed = self._collection.claims.claim_unclaimed(rows)
         self._report.claimed = len(claimed.written)
         self._report.conflicts = [found.detail for found in claimed.conflicts]

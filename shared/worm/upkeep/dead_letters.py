@@ -276,6 +276,12 @@ def queues_of(aws: Aws, stack: Stack, name: str | None = None) -> list[DeadLette
     ]
 
 
+def read_queues(aws: Aws, stack: str, name: str | None = None) -> tuple[list[DeadLetterQueue], str | None]:
+    """The dead-letter queues of the stack with this name, or of one of its workers; and where its documents are."""
+    found = Stack.read(aws, stack)
+    return queues_of(aws, found, name), found.url
+
+
 def find_letters(queues: Sequence[DeadLetterQueue], url: str) -> LookUp | None:
     """Finds the letters about a key of the location at this URL; they stay in the queues. None: there are no queues, or
     it is no bucket."""

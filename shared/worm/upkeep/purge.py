@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from worm.clock import Deadline
-from worm.collections import Trash, Trashed, layout
+from worm.collections import Collection, Trashed, layout
 from worm.errors import Corrupt, Invalid, WormError
 from worm.store import Listed, Won, chunked
 from worm.tables import vacuum
@@ -86,7 +86,7 @@ class Purge:
         table = self._session.table(model)
         collection, report = table.collection, PurgeReport(model)
         if collection.definition.soft_delete:
-            self._purge_expired(collection.trash, report, deadline, dry_run)
+            self._purge_expired(collection, report, deadline, dry_run)
         if deadline() <= 0:
             report.finished = False
             return report
@@ -102,7 +102,9 @@ class Purge:
                 report.problems[damage.key or ""] = str(damage)
         return report
 
-    def _purge_expired(self, trash: Trash, report: PurgeReport, deadline: Deadline, dry_run: bool) -> None:
+    def _purge_expired(self, collection: Collection, report: PurgeReport, deadline: Deadline, dry_run: bool) -> None:
+        trash = collection.trash
+
         def corrupt(damage: Corrupt) -> None:
             report.problems[damage.key or ""] = str(damage)
 

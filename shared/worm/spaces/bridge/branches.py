@@ -16,6 +16,7 @@ from worm.collections import (
     ArchiveView,
     Claiming,
     Collection,
+    Diff,
     Document,
     DocumentVersion,
     Holders,
@@ -23,7 +24,6 @@ from worm.collections import (
     OplogEntry,
     StateAt,
     UniqueValue,
-    diff,
 )
 from worm.formats import JsonObject, JsonValue, dumps_document
 from worm.query import OtherStates
@@ -263,7 +263,7 @@ class BranchOplog(Oplog):
             return OplogEntry(number, "delete", ts, actor, before, metadata=metadata)
         if before is None:
             return OplogEntry(number, "create" if number == 1 else "restore", ts, actor, state.value, metadata=metadata)
-        changed = diff(before, state.value)
+        changed = Diff.between(before, state.value)
         absent = changed.absent or None
         return OplogEntry(number, "update", ts, actor, None, changed.diff, absent, metadata)
 

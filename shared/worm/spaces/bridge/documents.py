@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from worm.clock import attempts, iso_seconds
-from worm.collections import ACTOR, NOTE, Collection, Deletion, Document, delete_unchanged, write_metadata
+from worm.collections import Collection, Deletion, Document, delete_unchanged, origins
 from worm.errors import CommitStateUnknown, Conflict, Unavailable
 from worm.formats import JsonObject, JsonValue, dumps_document
 from worm.spaces.bridge.origins import VERSIONS_MAX, about_of, actor_of_commit, commit_metadata, commit_of, entity_name
@@ -173,7 +173,7 @@ class DocumentWriting:
         if step.document is None:
             return self._delete(step, stored)
         body = dumps_document(step.document)
-        metadata = write_metadata(
+        metadata = origins.write_metadata(
             actor=step.actor,
             parent=None if stored is None else stored.etag,
             parent_version=None if stored is None else stored.version_id,
@@ -204,7 +204,7 @@ class DocumentWriting:
 
 def _fitting(metadata: dict[str, str]) -> dict[str, str]:
     """The metadata that fits in S3. The log keeps all of it; a long text must not block later commits."""
-    for name in (NOTE, ACTOR):
+    for name in (origins.NOTE, origins.ACTOR):
         if sum(len(one) + len(value) for one, value in metadata.items()) > METADATA_BYTES_MAX:
             metadata.pop(name, None)
     return metadata

@@ -12,16 +12,7 @@ from hashlib import sha256
 from itertools import dropwhile, islice
 
 from worm.clock import iso_seconds
-from worm.collections import (
-    KEPT,
-    Collection,
-    Head,
-    OplogEntry,
-    Origin,
-    PlainOrigins,
-    Standing,
-    is_written_over,
-)
+from worm.collections import Collection, Head, OplogEntry, origins
 from worm.formats import JsonObject
 from worm.log import DbKeys
 from worm.spaces.bridge.applied import applied_file
@@ -85,7 +76,7 @@ def written_over(entry: LogEntry, entity: str) -> str | None:
     return over if isinstance(over, str) else None
 
 
-class SpaceOrigins(PlainOrigins):
+class SpaceOrigins(origins.PlainOrigins):
     """The port of one model to the log of its space."""
 
     def __init__(self, collection: Collection, spaces: Callable[[str], Space | None]) -> None:
@@ -141,10 +132,10 @@ class SpaceOrigins(PlainOrigins):
         ).read()
         return 0 if held is None else held.start(collection.clock.now(), [collection.name])
 
-    def deletion(self, entity_id: str, deleted: Head, at: datetime) -> Origin:
+    def deletion(self, entity_id: str, deleted: Head, at: datetime) -> origins.Origin:
         return self._committed_deletion(entity_id, deleted, at) or super().deletion(entity_id, deleted, at)
 
-    def _committed_deletion(self, entity_id: str, deleted: Head, at: datetime) -> Origin | None:
+    def _committed_deletion(self, entity_id: str, deleted: Head, at: datetime) -> origins.Origin | None:
         """The commit that deleted the version recorded last, if it was a commit. A commit that is already recorded does
         not count again: it did not delete what somebody restored by hand."""
         seq = self._newest_commit(entity_id, deleted)
@@ -159,7 +150,7 @@ class SpaceOrigins(PlainOrigins):
         again = (one for one in reversed(entries[1:]) if iso_seconds(one.created_at) <= iso_seconds(at))
         entry = next(again, entries[0])
         note = note_in(entry, entity_name(self._collection.name, entity_id))
-        return Origin(actor_of_commit(entry), entry.seq, note)
+        return origins.Origin(actor_of_commit(entry), entry.seq, note)
 
     def _deleting_commits(self, entity_id: str, after: int, *, is_exact: bool = False) -> list[int]:
         """The first commit after this one that deleted the document, and those that deleted it again without another
@@ -182,19 +173,19 @@ class SpaceOrigins(PlainOrigins):
 
     # Late writes and copies
 
-    def standing(self, entity_id: str, found: Object, head: Head | None) -> Standing:
+    def standing(self, entity_id: str, found: Object, head: Head | None) -> origins.Standing:
         commit = self.commit_of(entity_id, found)
         if commit is None or head is None:
-            return Standing(commit)
-        if head.live and (found.version_id is None or is_written_over(found, head.etag, head.version_id)):
-            return Standing(commit)
+            return origins.Standing(commit)
+        if head.live and (found.version_id is None or origins.is_written_over(found, head.etag, head.version_id)):
+            return origins.Standing(commit)
         recorded = self._newest_commit(entity_id, head)
         if commit > recorded:
-            return Standing(commit)
+            return origins.Standing(commit)
         is_copy = self._is_copy(entity_id, found, commit, head)
         is_deleted = not head.live and commit < recorded and bool(self._deleting_commits(entity_id, commit))
         is_in_doubt = is_copy is None and (is_deleted or found.version_id is None)
-        return Standing(is_own=True) if is_copy or is_in_doubt else Standing(commit, is_late=is_deleted)
+        return origins.Standing(is_own=True) if is_copy or is_in_doubt else origins.Standing(commit, is_late=is_deleted)
 
     def _newest_commit(self, entity_id: str, head: Head) -> int:
         """The newest commit that the history names, up to its end `head`; 0 if there is none."""
@@ -279,7 +270,7 @@ class SpaceOrigins(PlainOrigins):
             key = self._collection.documents.key(one)
             if is_own:
                 what = f"restored as commit {has} wrote it; the log has commit {wanted}. The next commit replaces it"
-                yield KEPT, key, what
+                yield origins.KEPT, key, what
             else:
                 yield (
                     "document-outdated",
@@ -315,8 +306,8 @@ def in_space(collection: Collection) -> SpaceOrigins | None:
 
 def outdated(collection: Collection) -> Iterator[tuple[str, int, int]]:
     """`SpaceOrigins.outdated`; nothing for a model without a space."""
-    origins = in_space(collection)
-    return iter(()) if origins is None else origins.outdated()
+    source = in_space(collection)
+    return iter(()) if source is None else source.outdated()
 
 
 def commit_in(entry: OplogEntry) -> int | None:
