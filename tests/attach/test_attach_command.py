@@ -14,7 +14,7 @@ from tests.template.sam_document import document
 from worm.cli.attach import KEY_PREFIX
 from worm.clock import Ids, SystemClock, VirtualClock
 from worm.errors import Conflict
-from worm.store.bucket import BucketSettings
+from worm.store.bucket_settings import BucketSettings
 from worm.upkeep.attachment import AttachRecord
 from worm.upkeep.bucket_parts import AttachedPlace, rules
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from worm.errors import Invalid
-from worm.store.bucket import SETTINGS, Setting, Unreadable, same
+from worm.store.bucket_settings import SETTINGS, Setting, Unreadable, same
 from worm.upkeep.bucket_findings import BucketFinding, FindingState, judge, kms_key, region_finding
 from worm.upkeep.bucket_parts import NOTIFIED, AttachedPlace, Events, check_queue, history_statement, parts
 

@@ -33,7 +33,7 @@ from urllib.parse import unquote_plus
 
 from worm.errors import Corrupt, Invalid, NotFound, shown
 from worm.formats import JsonValue, loads_own, shapes
-from worm.store import NULL_VERSION, Store, Version, bucket_and_prefix, exact_etag, open_store, split_url, whole_seconds
+from worm.store import NULL_VERSION, Store, Version, exact_etag, open_store, split_url, whole_seconds
 from worm.values import dataclass
 
 if TYPE_CHECKING:
@@ -197,12 +197,13 @@ def version_of(row: Mapping[str, Any], prefix: str, source: str) -> Version | No
 
 def _place(url: str) -> tuple[str, str]:
     """The URL of the store with the manifest, and its key."""
-    text, scheme, rest = split_url(url)
+    parts = split_url(url)
+    text, scheme, rest = parts
     name = PurePosixPath(rest)
     if name.name != MANIFEST_NAME:
         raise Invalid(f"{shown(text)} does not end with {MANIFEST_NAME}", hint=f"write s3://bucket/…/{MANIFEST_NAME}")
     if scheme == "s3":
-        bucket, key = bucket_and_prefix(text, rest)
+        bucket, key = parts.bucket_and_prefix()
         return f"s3://{bucket}", key
     if scheme == "file":
         return text[: -len(MANIFEST_NAME) - 1], MANIFEST_NAME
@@ -211,10 +212,10 @@ def _place(url: str) -> tuple[str, str]:
 
 def place_of(url: str) -> tuple[str | None, str]:
     """The bucket of a store, and what its keys start with there. A directory has no name of a bucket."""
-    text, scheme, rest = split_url(url)
-    if scheme != "s3":
+    parts = split_url(url)
+    if parts.scheme != "s3":
         return None, ""
-    bucket, prefix = bucket_and_prefix(text, rest)
+    bucket, prefix = parts.bucket_and_prefix()
     return bucket, f"{prefix.strip('/')}/" if prefix.strip("/") else ""
 
 

@@ -28,7 +28,7 @@ from worm.clock import iso_seconds
 from worm.collections import Collection, Head, IdRange, KeyInfo, KeyKind, OplogEntry, StorageResolver
 from worm.errors import Corrupt, Hint, Invalid, shown
 from worm.formats import ModelDef, unescaped
-from worm.store import Object, ObjectInfo, Store, acceptable, same_version
+from worm.store import Object, ObjectInfo, Store, acceptable
 from worm.tables import Manifest
 from worm.upkeep.session import Session
 from worm.upkeep.system_keys import explain_system
@@ -307,7 +307,7 @@ class _Upload:
 
 def _entry_facts(entry: OplogEntry, found: ObjectInfo | None) -> EntryFacts:
     is_same = found is not None and entry.op != "delete" and entry.etag == found.etag
-    is_of_object = is_same and found is not None and same_version(entry.version_id, found.version_id)
+    is_of_object = is_same and found is not None and found.is_version(entry.version_id)
     return EntryFacts(entry.seq, entry.op, entry.ts, entry.actor, is_of_object)
 
 
