@@ -28,7 +28,7 @@ from enum import Enum
 
 from worm.clock import moment_of
 from worm.errors import Invalid, shown
-from worm.formats import SINGLETON_ID, Layout, ModelDef, Schema, check_safe, id_segment, segment_id, unescaped
+from worm.formats import SINGLETON_ID, Layout, ModelDef, Schema, check_safe, id_segment, segment_id, unescape_id
 from worm.values import dataclass
 
 __all__ = ["BUCKET_SENTINEL", "SCHEMA_KEY", "SINGLETON_ID", "KeyInfo", "KeyKind", "StorageResolver", "is_system_key"]
@@ -437,7 +437,7 @@ def _parse_document(model: ModelDef, rest: list[str]) -> KeyInfo:
 
 def segment_fault(segment: str) -> str:
     """Why a segment is not a valid id, and the right segment for the id that was probably meant."""
-    meant = unescaped(segment)
+    meant = unescape_id(segment)
     fault = f"{segment!r} has a broken escape" if meant is None else f"{segment!r} is not the escaped form of an id"
     id = segment if meant is None else meant  # noqa: A001  # as everywhere here
     try:

@@ -1,4 +1,13 @@
-"""The only room that talks to object storage."""
+"""The only room that talks to object storage: buckets, directories, and the memory of this process.
+
+All stores keep one contract (`Store`). A conditional write is `Won`, `Lost`, `Gone`, or raises `CommitStateUnknown`:
+unclear answers are resolved here, and nobody else sees an HTTP status or a client library. `CasFile` changes one object
+by compare-and-swap under its `Rules`. No document, no schema and no meaning of a key is known here.
+
+- *version*: one state of a key that the store keeps.
+- *attempt*: one conditional PutObject, sent once.
+- `bucket_settings`: the settings of a bucket, for `worm attach`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +20,6 @@ if TYPE_CHECKING:
     from worm.store.base import (
         METADATA_BYTES_MAX,
         NULL_VERSION,
-        Condition,
         Durability,
         Gone,
         IfAbsent,
@@ -29,11 +37,9 @@ if TYPE_CHECKING:
         Won,
         acceptable,
         check_store,
-        exact_etag,
         is_directory,
         is_remote,
         metered,
-        whole_seconds,
     )
     from worm.store.cas import CasFile, Invariant, InvariantBroken, Rules
     from worm.store.memory import MemoryStore
@@ -47,9 +53,8 @@ else:
     __getattr__ = door(
         __name__,
         """
-        base: Condition Durability Gone IfAbsent IfMatch Listed Lost METADATA_BYTES_MAX NULL_VERSION NotModified Object
-        base: ObjectInfo Put Read RequestMeter Store Version Won acceptable check_store exact_etag is_directory
-        base: is_remote metered whole_seconds
+        base: Durability Gone IfAbsent IfMatch Listed Lost METADATA_BYTES_MAX NULL_VERSION NotModified Object ObjectInfo
+        base: Put Read RequestMeter Store Version Won acceptable check_store is_directory is_remote metered
         bucket_settings:
         cas: CasFile Invariant InvariantBroken Rules
         memory: MemoryStore

@@ -142,6 +142,21 @@ class Version:
     is_latest: bool
     is_delete_marker: bool = False
 
+    @classmethod
+    def of(
+        cls,
+        key: str,
+        version_id: str | None,
+        *,
+        etag: str | None,
+        size: int,
+        moment: datetime,
+        is_latest: bool,
+        is_delete_marker: bool,
+    ) -> Version:
+        """With its etag and time as every store has them, however a listing spells them."""
+        return cls(key, version_id, exact_etag(etag), size, whole_seconds(moment), is_latest, is_delete_marker)
+
     def is_version(self, version_id: str | None) -> bool:
         """Whether the id names this version of the key."""
         return same_version(self.version_id, version_id)

@@ -27,7 +27,7 @@ from urllib.parse import unquote, urlsplit
 from worm.clock import iso_seconds
 from worm.collections import Collection, Head, IdRange, KeyInfo, KeyKind, OplogEntry, StorageResolver
 from worm.errors import Corrupt, Hint, Invalid, shown
-from worm.formats import ModelDef, unescaped
+from worm.formats import ModelDef, unescape_id
 from worm.store import Object, ObjectInfo, Store, acceptable
 from worm.tables import Manifest
 from worm.upkeep.session import Session
@@ -338,7 +338,7 @@ def _inside(resolver: StorageResolver, model: ModelDef, rest: list[str], info: K
         key = f"{model.location.directory}/{model.file}"
         return Miss(model, f"{model.name} has a single document, whose key is {key}", key)
     if info.model is not None:
-        meant = unescaped(rest[0]) if len(rest) == 2 else None
+        meant = unescape_id(rest[0]) if len(rest) == 2 else None
         return Miss(model, info.reason or "it is not the key of an id", _key(resolver, model, meant))
     if len(rest) == 1:
         name = rest[0].removesuffix(".json")
