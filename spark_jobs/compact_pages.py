@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 from worm.clock import Ids
 from worm.errors import Corrupt, Fenced, WormError
 from worm.formats import JsonObject, dumps
-from worm.pages import Candidate, Compacted, Compactor, Layer, LayerGone, PageRange, PagesRoot, Task, databases, do_task
+from worm.log import databases
+from worm.pages import Candidate, Compacted, Compactor, Layer, LayerGone, PageRange, PagesRoot, Task, do_task
 from worm.spark import check_shared, job_parser, parallelism, say, spark_session, store_at
 
 if TYPE_CHECKING:

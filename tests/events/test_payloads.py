@@ -11,7 +11,7 @@ import pytest
 
 from tests.events.make_events import BUCKET
 from worm.errors import WormError
-from worm.log.keys import DbKeys, segment_of
+from worm.log.keys import DbKeys
 from worm.upkeep.workers.batch import KeyHint, hints_of
 
 HERE = Path(__file__).resolve().parent
@@ -89,7 +89,7 @@ def test_a_queue_payload_has_the_envelope_that_sqs_sends(name: str) -> None:
 
 
 def test_the_segments_of_a_payload_are_those_that_apply_looks_for() -> None:
-    found = [segment_of(key) for key in (SEGMENT, BRANCH_SEGMENT)]
+    found = [DbKeys.of_segment(key) for key in (SEGMENT, BRANCH_SEGMENT)]
     assert found == [(DbKeys("main"), 7), (DbKeys("main", "01JMVT3Q00EXAMPLE000000000"), 7)]
 
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from worm.log.keys import DATABASES, DbKeys, Kind, LayerName, after_database, database_of, segment_of, split_branch
+from worm.log.keys import AFTER, DATABASES, DbKeys
+from worm.pages.layer_name import Kind, LayerName
 
 IDS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,20}", fullmatch=True)
 ULIDS = st.from_regex(r"[0-9A-Z]{26}", fullmatch=True)
@@ -26,9 +27,9 @@ def layer_names(draw: st.DrawFn) -> LayerName:
 @given(KEYS, NUMBERS)
 def test_a_slot_is_told_by_its_key(keys: DbKeys, slot: int) -> None:
     key = keys.slot(slot)
-    assert segment_of(key) == (keys, slot)
+    assert DbKeys.of_segment(key) == (keys, slot)
     assert keys.slot_of(key) == slot
-    assert database_of(key) == keys.db_id
+    assert DbKeys.database_of(key) == keys.db_id
 
 
 @given(KEYS, KEYS, NUMBERS)
@@ -51,19 +52,19 @@ def test_a_layer_is_told_by_its_name(name: LayerName) -> None:
 def test_a_path_in_the_directory_of_a_branch_names_the_branch(keys: DbKeys, name: LayerName) -> None:
     key = f"{keys.directory}{name}"
     path = key.removeprefix(DbKeys(keys.db_id).directory)
-    assert split_branch(path) == (keys.branch, str(name))
+    assert DbKeys.split(path) == (keys.branch, str(name))
     assert any(key.startswith(prefix) for prefix in DbKeys(keys.db_id).swept)
 
 
 @given(KEYS, IDS)
 def test_no_key_of_a_database_comes_behind_its_end(keys: DbKeys, place: str) -> None:
-    end = after_database(keys.db_id)
+    end = f"{DATABASES}{keys.db_id}{AFTER}"
     objects = (keys.root, keys.lease, keys.slot(1), keys.clock, keys.documents, keys.damaged(1, '"a-b"'))
     for key in (*objects, keys.pointer("side"), keys.blob(place, 7)):
         assert key.startswith(f"{DATABASES}{keys.db_id}/")
         assert key < end
-        assert database_of(key) == keys.db_id
-        assert segment_of(key) is None or key == keys.slot(1)
+        assert DbKeys.database_of(key) == keys.db_id
+        assert DbKeys.of_segment(key) is None or key == keys.slot(1)
 
 
 ULID = "0" * 26
@@ -91,4 +92,4 @@ def test_what_is_no_name_of_a_layer_is_none(name: str) -> None:
     "key", ["db/x/log/1", "db/log/00000000000000000001", "db//log/00000000000000000001", "db/x", "x"]
 )
 def test_what_is_no_key_of_a_segment_is_none(key: str) -> None:
-    assert segment_of(key) is None
+    assert DbKeys.of_segment(key) is None

@@ -8,7 +8,7 @@ import pytest
 
 from worm.clock import Ids, VirtualClock
 from worm.log import invariants
-from worm.log.fence import lease_file, root_file
+from worm.log.fence import LogFiles
 from worm.log.keys import DbKeys
 from worm.log.root import Lease, LogRoot
 from worm.store.cas import InvariantBroken
@@ -69,7 +69,7 @@ def test_they_are_asked_before_every_swap_of_the_stored_objects() -> None:
     clock = VirtualClock()
     ids = Ids.seeded(1, clock)
     store = MemoryStore(clock=clock, ids=ids)
-    root, lease = root_file(store, KEYS, clock=clock, ids=ids), lease_file(store, KEYS, clock=clock, ids=ids)
+    root, lease = LogFiles(store, KEYS, clock=clock, ids=ids).root, LogFiles(store, KEYS, clock=clock, ids=ids).lease
     root.update(lambda _: LogRoot(boundary=7))
     lease.update(lambda _: Lease(epoch=3, token="token"))
     before = [listed.etag for listed in store.list("")]

@@ -13,7 +13,7 @@ from tests.fault_proxy import Fault, answer, drop, hang, late
 from tests.log.wire import KEYS, LEASE, LOG, REQUESTS_MAX, Wire, patience
 from tests.log.witness import Witness
 from worm.errors import CommitStateUnknown, Unavailable
-from worm.log.fence import lease_file
+from worm.log.fence import LogFiles
 from worm.log.group import GroupCommit
 from worm.log.reader import LogReader
 from worm.log.writer import LogWriter
@@ -60,7 +60,7 @@ def test_opening_with_an_answer_lost_takes_one_epoch(wire: Wire, row: str, part:
         writer = wire.writer(timeout_seconds=patience(AFTER[row]))
         assert writer.epoch == number
         wire.commit(writer, number)
-    lease = lease_file(wire.direct, KEYS, clock=wire.clock, ids=wire.direct.ids).read()
+    lease = LogFiles(wire.direct, KEYS, clock=wire.clock, ids=wire.direct.ids).lease.read()
     assert lease is not None
     assert (lease.epoch, lease.version) == (2, 2)
     assert wire.check().keys() == {"t1", "t2"}

@@ -14,7 +14,7 @@ from tests.log.wire import KEYS, LOG, REQUESTS_MAX, ROOT, Wire, patience
 from tests.log.witness import Witness
 from worm.errors import CommitStateUnknown, Corrupt, Denied, Unavailable, WormError
 from worm.log.config import LogConfig
-from worm.log.fence import root_file
+from worm.log.fence import LogFiles
 from worm.log.reader import LogReader
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("aws_environment"), pytest.mark.xdist_group("log-proxy")]
@@ -30,7 +30,7 @@ def test_f07_a_boundary_whose_answer_is_lost_is_raised_once_and_can_be_raised_ag
         wire.proxy.fail("PUT", ROOT, fault)
         done = wire.collector().run(upto)
         assert (done.boundary, done.deleted) == (upto, 2)
-    root = root_file(wire.direct, KEYS, clock=wire.clock, ids=wire.direct.ids).read()
+    root = LogFiles(wire.direct, KEYS, clock=wire.clock, ids=wire.direct.ids).root.read()
     assert root is not None
     assert (root.boundary, root.version) == (4, 3)  # the first came with the log
     wire.commit(writer, 7)

@@ -15,7 +15,7 @@ from worm.errors import CommitStateUnknown, Corrupt, Denied, Expired, Fenced, In
 from worm.formats.strict_json import JsonObject
 from worm.log.collect import LogCollector
 from worm.log.config import LogConfig
-from worm.log.fence import lease_file, root_file, take_lease
+from worm.log.fence import LogFiles, take_lease
 from worm.log.keys import DbKeys
 from worm.log.reader import LogReader, last_slot
 from worm.log.root import LogRoot
@@ -69,7 +69,7 @@ class Room:
         return [change.record["n"] for change in self.reader().feed()]
 
     def root(self) -> LogRoot:
-        found = root_file(self.memory, KEYS, clock=self.clock, ids=self.ids).read()
+        found = LogFiles(self.memory, KEYS, clock=self.clock, ids=self.ids).root.read()
         assert found is not None
         return found
 
@@ -278,7 +278,7 @@ def test_a_size_is_never_less_than_the_bytes(room: Room) -> None:
 def test_a_writer_whose_lease_was_taken_while_it_opened_does_not_serve(room: Room) -> None:
     def meanwhile(key: str) -> None:
         if key == KEYS.slot(1):
-            file = lease_file(room.memory, KEYS, clock=room.clock, ids=room.ids)
+            file = LogFiles(room.memory, KEYS, clock=room.clock, ids=room.ids).lease
             take_lease(file, "other", None, min_age=0, clock=room.clock, ids=room.ids)
 
     room.store.after = meanwhile
@@ -581,7 +581,7 @@ def _with_member(value: int, root: LogRoot | None) -> LogRoot:
 
 def test_bodies_under_compare_and_swap_never_repeat(room: Room) -> None:
     """F08: equal content would give an equal etag, and a stale If-Match would pass."""
-    root = root_file(room.memory, KEYS, clock=room.clock, ids=room.ids)
+    root = LogFiles(room.memory, KEYS, clock=room.clock, ids=room.ids).root
     etags = set()
     for value in (1, 2, 1, 2, 1):
         root.update(partial(_with_member, value))
@@ -595,7 +595,7 @@ def test_bodies_under_compare_and_swap_never_repeat(room: Room) -> None:
 
 
 def test_members_of_other_rooms_stay_in_the_root(room: Room) -> None:
-    root = root_file(room.memory, KEYS, clock=room.clock, ids=room.ids)
+    root = LogFiles(room.memory, KEYS, clock=room.clock, ids=room.ids).root
     root.update(lambda current: LogRoot(members={"layers": [1]}))
     room.writer()
     root.update(lambda current: replace(current or LogRoot(), boundary=0, put_id="x"))
@@ -604,7 +604,7 @@ def test_members_of_other_rooms_stay_in_the_root(room: Room) -> None:
 
 def test_a_lease_names_its_writer(room: Room) -> None:
     LogWriter.open(room.store, "main", name="worker-7", clock=room.clock, ids=room.ids)
-    lease = lease_file(room.memory, KEYS, clock=room.clock, ids=room.ids).read()
+    lease = LogFiles(room.memory, KEYS, clock=room.clock, ids=room.ids).lease.read()
     assert lease is not None
     assert (lease.writer, lease.epoch) == ("worker-7", 1)
 

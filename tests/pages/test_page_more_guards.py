@@ -11,9 +11,9 @@ from tests.pages.page_witness import PageWitness
 from worm.clock import Ids
 from worm.errors import CommitStateUnknown, Corrupt, Expired, Fenced, NotFound
 from worm.log.collect import LogCollector
-from worm.log.keys import LayerName
 from worm.log.segment import LogTransaction
 from worm.pages.apply import Applier, Flush, Flusher
+from worm.pages.layer_name import LayerName
 from worm.pages.manifest import Mark, PageBranch
 from worm.pages.records import page_record
 from worm.pages.root import PagesRoot

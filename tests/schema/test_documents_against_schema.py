@@ -7,7 +7,7 @@ import pytest
 from worm.errors import Invalid
 from worm.formats import ModelDef, load_schema
 from worm.formats.strict_json import JsonObject, JsonValue
-from worm.query.filter_text import is_datetime_start
+from worm.query.request_text import is_datetime_start
 
 
 def model(fields: JsonObject, **definition: object) -> ModelDef:

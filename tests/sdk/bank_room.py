@@ -9,7 +9,6 @@ from pathlib import Path
 
 from tests.harness import copied, created
 from worm.clock import Deadline, Ids, VirtualClock
-from worm.collections.claims import restore_claims
 from worm.collections.entries import OplogEntry
 from worm.collections.layout import SCHEMA_KEY
 from worm.formats import load_schema
@@ -17,13 +16,14 @@ from worm.formats.strict_json import JsonObject
 from worm.log.keys import DbKeys
 from worm.sdk.database import Model, Worm
 from worm.spaces.bridge.applied import RUN_MAX, Applied
+from worm.spaces.bridge.following import Materialized
 from worm.spaces.opening import database_id
 from worm.store.base import Attempt, Condition, Store
 from worm.store.faulty_store import FaultyStore
 from worm.store.file import FileStore
 from worm.store.memory import MemoryStore
 from worm.tables.verify import verify_collection
-from worm.upkeep.materialize import Materialized, Materializer
+from worm.upkeep.materialize import Materializer
 from worm.upkeep.session import Maintenance, Session, Settings
 from worm.upkeep.sweep import Sweep
 from worm.upkeep.workers.apply import Apply
@@ -178,7 +178,7 @@ class SpaceBench:
             table = self.model(name).table
             table.rebuild()
             rows = {one: self.stored(name, one) or {} for one in table.collection.current_ids()}
-            restore_claims(table.collection.claims, rows)
+            table.collection.claims.restore(rows)
 
     def history(self, model: str, entity_id: str) -> list[tuple[str, str | None, object]]:
         """Operation, actor and commit of each entry."""

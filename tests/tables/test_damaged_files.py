@@ -26,7 +26,7 @@ from tests.tables.damage_room import (
     write,
 )
 from worm.collections.claims import Claim
-from worm.collections.entries import CUT, REBUILT, Heads, OplogEntry, decode_changes, is_cut
+from worm.collections.entries import CUT, REBUILT, ChangeSet, Heads, OplogEntry, is_cut
 from worm.collections.layout import BUCKET_SENTINEL
 from worm.collections.snapshots import Snapshot
 from worm.collections.trash import Tombstone
@@ -76,7 +76,7 @@ KEPT: dict[str, tuple[str, Decode]] = {
     "entry": (".oplog/customers/a/0002.json", OplogEntry.from_bytes),
     "snapshot": (".snapshots/customers/a/", Snapshot.from_bytes),
     "tombstone": (".worm.trash/customers/f/.worm.tombstone", Tombstone.from_bytes),
-    "change set": (".worm.changes/", decode_changes),
+    "change set": (".worm.changes/", ChangeSet.decode),
 }
 """No repair computes these again."""
 NOTES = {

@@ -8,7 +8,7 @@ import pytest
 
 from tests.harness import DataPath, created, schema_of
 from tests.query.asking import query_table
-from worm.collections.entries import Change, Head, Heads, decode_changes
+from worm.collections.entries import Change, ChangeSet, Head, Heads
 from worm.collections.layout import SCHEMA_KEY
 from worm.errors import Corrupt
 from worm.formats import load_schema
@@ -130,7 +130,7 @@ def test_sixteen_folds_at_once_lose_no_row(monkeypatch: pytest.MonkeyPatch) -> N
         key = batches[number][0].split('"key": "')[1].split('"')[0]
         found = path.store.get(key)
         assert found is not None
-        Table(collections[number]).fold(decode_changes(found.body, key)[1])
+        Table(collections[number]).fold(ChangeSet.decode(found.body, key).changes)
 
     threads = [threading.Thread(target=fold, args=(number,)) for number in range(16)]
     for thread in threads:

@@ -21,9 +21,10 @@ from worm.pages.branches import Branches
 from worm.pages.db import PageDb, create_database
 from worm.pages.manifest import PageConfig
 from worm.pages.root import PagesRoot
+from worm.spaces.bridge.following import Materialized
 from worm.spaces.operations import set_document
 from worm.store.faulty_store import Fault, FaultyStore, SimulatedCrash
-from worm.upkeep.materialize import Materialized, Materializer
+from worm.upkeep.materialize import Materializer
 from worm.upkeep.sweep import Sweep
 from worm.upkeep.workers.apply import FLUSH_SECONDS, Apply
 from worm.upkeep.workers.batch import BatchOutcome, Message

@@ -19,7 +19,7 @@ from worm.api.queries import ALLOW_SCAN, AT, FILTER, SELECT, AskedRows, filter_o
 from worm.api.routes import BRANCH, Parameter, Route
 from worm.errors import Invalid, shown
 from worm.formats import JsonValue, ModelDef
-from worm.query import columns_of, parse_select
+from worm.query import request_text
 from worm.sdk import DocumentDict, Rows
 from worm.values import dataclass
 
@@ -62,14 +62,14 @@ def _exported(call: Call) -> Exported:
     definition = call.session.schema.model(model.name)
     allow_scan = call.query.flag("allowScan")
     with spoken():
-        select = parse_select(call.query.one("select"))
+        select = request_text.parse_select(call.query.one("select"))
         chosen = filter_of(definition, call.query.all("filter"))
     most = AskedRows(allow_scan=allow_scan).max_changed(call.settings.max_requests)
     with within(call, allow_scan=allow_scan):
         found = model.find_batches(
             filter=chosen, select=cast("list[str]", select), at=call.query.one("at"), max_changed=most
         )
-    return Exported(definition, columns_of(definition, select), select is not None, found)
+    return Exported(definition, request_text.columns_of(definition, select), select is not None, found)
 
 
 def _csv(exported: Exported) -> Iterator[bytes]:

@@ -12,36 +12,13 @@ from pydantic import ValidationError
 
 from worm.cli.options import Target
 from worm.cli.output import Report, ReportFormat, State, count, echo, echo_json, echo_table, printable, size
-from worm.clock import Ids, SystemClock
 from worm.errors import Invalid, NotFound, shown
 from worm.formats import JsonObject, JsonValue, loads
-from worm.pages import (
-    MAIN,
-    Applier,
-    Branches,
-    BranchStat,
-    Compactor,
-    PageBranch,
-    PageCollector,
-    PageConfig,
-    PageDb,
-    PageReader,
-    PagesRoot,
-    Past,
-    branch_stat,
-    create_database,
-    delete_database,
-    pack_database,
-    picture,
-    repair_root,
-    undelete_database,
-    unpack_database,
-    verify_pages,
-)
-from worm.pages import maintain as maintain_pages
+from worm.pages import PageConfig, PageDb, PageReader, PageTools
 from worm.store import Store
 
 EXIT_DIFFERENCES = 1
+MAIN = "main"
 STAT_COLUMNS = ("Layers", "Count", "Versions", "Size")
 BRANCH_COLUMNS = ("Branch", "Parent", "Forked At", "LSN", "Layers", "Size", "Created")
 
@@ -59,11 +36,10 @@ Settings = Annotated[
 
 def guard_space(store: Store, db: str, force: bool, breaks: str) -> None:
     """A space keeps its own order in its pages: the error says what the command would break."""
-    clock = SystemClock()
-    root = PagesRoot(store, db, clock=clock, ids=Ids.system(clock))
-    root.read()
-    if root.kind == "space" and not force:
-        raise Invalid(f"{db!r} is a space: {breaks}", key=root.keys.root, hint="pass --force to do it anyway")
+    tools = PageTools(store, db)
+    if tools.kind() == "space" and not force:
+        key = tools.log_keys().root
+        raise Invalid(f"{db!r} is a space: {breaks}", key=key, hint="pass --force to do it anyway")
 
 
 def configured(before: PageConfig, settings: list[str] | None) -> PageConfig:
@@ -86,35 +62,34 @@ def configured(before: PageConfig, settings: list[str] | None) -> PageConfig:
 
 def create(target: Target, db: Db, settings: Settings = None) -> None:
     """Create a page store."""
-    create_database(target.store(for_writing=True), db, configured(PageConfig(), settings))
+    PageTools(target.store(for_writing=True), db).create(configured(PageConfig(), settings))
     echo(f"created {printable(db)}")
 
 
 def configure(target: Target, db: Db, settings: Settings = None) -> None:
     """Show the settings of a page store, or change some with --set."""
-    store = target.store(for_writing=bool(settings))
-    clock = SystemClock()
-    root = PagesRoot(store, db, clock=clock, ids=Ids.system(clock))
-    pages = root.read()
-    if settings:
-        pages = root.change(
-            lambda now: (
-                now.model_copy(update={"config": configured(now.config, settings)})
-                if configured(now.config, settings) != now.config
-                else None
-            )
-        )
-    echo_json(pages.config.model_dump(mode="json"))
+    tools = PageTools(target.store(for_writing=bool(settings)), db)
+    config = tools.configure((lambda before: configured(before, settings)) if settings else None)
+    echo_json(config.model_dump(mode="json"))
 
 
 def stat(target: Target, db: Db, branch: BranchName = MAIN, format: Report = ReportFormat.table) -> None:
     """Show sizes, a picture of the layers, and the costs of a read and a write."""
-    store = target.store()
-    found = branch_stat(store, db, branch)
+    found = PageTools(target.store(), db).stat(branch)
     if format is ReportFormat.json:
-        echo_json(stat_shape(found))
-    else:
-        show_stat(found, PageReader.open(store, db, branch=branch).pages.branch(branch))
+        echo_json(found.shape())
+        return
+    origin = "" if found.parent is None else f", forked from {printable(found.parent)} at LSN {found.base:,}"
+    echo(f"branch {printable(found.name)}{origin}")
+    echo(f"LSN {found.head_lsn:,}, in layers up to {found.lsn:,}, readable since {found.horizon:,}")
+    rows = [[one.kind, f"{one.layers:,}", f"{one.versions:,}", size(one.bytes)] for one in found.kinds]
+    rows.append(["log", f"{found.log_slots:,}", "-", size(found.log_bytes)])
+    echo_table(STAT_COLUMNS, rows, right=STAT_COLUMNS[1:])
+    echo(f"a read checks up to {found.read_max} layers, {found.read_mean:.1f} on average, before filters")
+    if found.page_bytes:
+        echo(f"{found.write_amplification:.2f} bytes stored per byte of pages ({size(found.page_bytes)})")
+    for line in found.picture():
+        echo(line)
 
 
 def get(target: Target, db: Db, page: Page, at: At = None, branch: BranchName = MAIN) -> None:
@@ -150,7 +125,7 @@ def put(
 def apply(target: Target, db: Db, branch: BranchName = MAIN) -> None:
     """Move what is only in the log into layers, as the function `apply` does."""
     store = target.store(for_writing=True)
-    done = Applier(store, db).run(branch)
+    done = PageTools(store, db).apply(branch)
     echo(f"{count(done.segments, 'segment')} applied, up to LSN {done.lsn}")
 
 
@@ -162,7 +137,7 @@ def compact(
 ) -> None:
     """Merge flushed layers, and create images where they are due."""
     store = target.store(for_writing=True)
-    done = Compactor(store, db).run(branch, force=force)
+    done = PageTools(store, db).compact(branch, force=force)
     made = f"{count(done.deltas, 'merged layer')}, {count(done.images, 'image')}"
     echo(f"{count(done.merged, 'layer')} merged: {made}; read {size(done.bytes_read)}")
     if not done.is_done:
@@ -180,7 +155,7 @@ def gc(
     store = target.store(for_writing=not dry_run)
     breaks = "its log before the window is deleted, and readers that follow the log from there must start over"
     guard_space(store, db, force or dry_run, breaks)
-    done = PageCollector(store, db).run(dry_run=dry_run)
+    done = PageTools(store, db).collect(dry_run=dry_run)
     if format is ReportFormat.json:
         shape = asdict(done)
         echo_json(
@@ -199,7 +174,7 @@ def verify(target: Target, db: Db, format: Report = ReportFormat.table) -> None:
 
     Exit code 1 if something is wrong; each problem names its object.
     """
-    found = [asdict(one) for one in verify_pages(target.store(), db)]
+    found = [asdict(one) for one in PageTools(target.store(), db).verify()]
     if format is ReportFormat.json:
         echo_json({"clean": not found, "problems": cast(JsonValue, found)})
     else:
@@ -218,7 +193,7 @@ def repair(
     ] = True,
 ) -> None:
     """Rebuild a lost or damaged root from the other objects. For a log, a page store or a space."""
-    done = repair_root(target.store(for_writing=not dry_run), db, dry_run=dry_run)
+    done = PageTools(target.store(for_writing=not dry_run), db).repair(dry_run=dry_run)
     if done.source is None and not done.logs:
         echo(f"nothing to repair: the root of this {done.kind} database is intact")
         return
@@ -237,7 +212,7 @@ def repair(
 
 def maintain(target: Target, db: Db, format: Report = ReportFormat.table) -> None:
     """Apply, compact and collect everything that is due, on all branches, as the function `compact` does."""
-    done = maintain_pages(target.store(for_writing=True), db)
+    done = PageTools(target.store(for_writing=True), db).maintain()
     if format is ReportFormat.json:
         echo_json(cast(JsonObject, done.summary()))
         return
@@ -253,7 +228,7 @@ def pack(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The archive to write; it must not exist.")],
 ) -> None:
     """Pack a database of any kind into one archive file. Its writers can continue."""
-    done = pack_database(target.store(), db, file)
+    done = PageTools(target.store(), db).pack(file)
     echo(f"packed {printable(db)} ({done.kind}): {count(done.objects, 'object')}, {size(done.bytes)}")
 
 
@@ -263,19 +238,19 @@ def unpack(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The archive.")],
 ) -> None:
     """Unpack an archive into a new database. No database of this name may exist."""
-    done = unpack_database(target.store(for_writing=True), file, db)
+    done = PageTools(target.store(for_writing=True), db).unpack(file)
     echo(f"unpacked {printable(db)} ({done.kind}): {count(done.objects, 'object')}, {size(done.bytes)}")
 
 
 def delete(target: Target, db: Db) -> None:
     """Delete a database of any kind. Its writers are fenced. You can undelete it until maintenance removes it."""
-    delete_database(target.store(for_writing=True), db)
+    PageTools(target.store(for_writing=True), db).delete()
     echo(f"deleted {printable(db)}; `worm db undelete` restores it until maintenance removes it")
 
 
 def undelete(target: Target, db: Db) -> None:
     """Restore a deleted database, as long as its objects still exist."""
-    undelete_database(target.store(for_writing=True), db)
+    PageTools(target.store(for_writing=True), db).undelete()
     echo(f"{printable(db)} is back")
 
 
@@ -295,13 +270,11 @@ def restore(
         raise Invalid("name a new branch with --to NAME, or pass --in-place")
     store = target.store(for_writing=True)
     if to is not None:
-        made = Branches(store, db).create(to, parent=branch, at=at)
+        made = PageTools(store, db).branches().create(to, parent=branch, at=at)
         echo(f"branch {printable(to)} at LSN {made.base}")
         return
     guard_space(store, db, force, "commits since then are discarded, and their numbers are used again")
-    lsn = Past(store, db).state(branch, at).lsn
-    with PageDb.open(store, db, branch=branch, name="worm db restore", kind=None) as writer:
-        changed = Past(store, db).restore(writer, lsn)
+    lsn, changed = PageTools(store, db).restore(at, branch=branch, name="worm db restore")
     echo(f"{count(changed, 'page')} as at LSN {lsn}")
 
 
@@ -310,7 +283,7 @@ def restore(
 
 def list_branches(target: Target, db: Db, format: State = ReportFormat.table) -> None:
     """All branches."""
-    found = Branches(target.store(), db).list()
+    found = PageTools(target.store(), db).branches().list()
     if format is ReportFormat.json:
         echo_json([asdict(one) for one in found])
         return
@@ -330,26 +303,26 @@ def create_branch(
 ) -> None:
     """Fork a branch, now or at a past LSN or time."""
     store = target.store(for_writing=True)
-    made = Branches(store, db).create(name, parent=parent, at=at)
+    made = PageTools(store, db).branches().create(name, parent=parent, at=at)
     echo(f"branch {printable(name)} of {printable(made.parent or '')} at LSN {made.base}")
 
 
 def delete_branch(target: Target, db: Db, name: Branching) -> None:
     """Delete a branch and the data that only it has. This fences its current writer."""
-    Branches(target.store(for_writing=True), db).delete(name)
+    PageTools(target.store(for_writing=True), db).branches().delete(name)
     echo(f"deleted {printable(name)}")
 
 
 def undelete_branch(target: Target, db: Db, name: Branching) -> None:
     """Always fails, with the reason: a page store does not keep deleted branches."""
-    Branches(target.store(), db).undelete(name)
+    PageTools(target.store(), db).branches().undelete(name)
 
 
 def reset_branch(target: Target, db: Db, name: Branching, at: At = None, force: Force = False) -> None:
     """Discard what was written on a branch, and fork it from its parent again."""
     store = target.store(for_writing=True)
     guard_space(store, db, force, "commits of this branch are discarded, and their numbers are used again")
-    made = Branches(store, db).reset(name, at=at)
+    made = PageTools(store, db).branches().reset(name, at=at)
     echo(f"branch {printable(name)} of {printable(made.parent or '')} at LSN {made.base}")
 
 
@@ -360,49 +333,9 @@ def diff_branches(
     after: Annotated[str, typer.Argument(metavar="OTHER", help="The branch to compare it with.")] = MAIN,
 ) -> None:
     """List the pages that differ between two branches: `+` only on the other, `-` only on the first, `~` on both."""
-    past = Past(target.store(for_writing=True), db)
     found = 0
-    for one in past.differences(past.state(before), past.state(after)):
+    for one in PageTools(target.store(for_writing=True), db).differences(before, after):
         sign = "+" if one.before is None else "-" if one.after is None else "~"
         echo(f"{sign} {printable(one.page)}  {len(one.before or b''):,} -> {len(one.after or b''):,} bytes")
         found += 1
     echo(f"{count(found, 'page')} different")
-
-
-# The picture and the figures of `worm db stat`
-
-
-def show_stat(found: BranchStat, branch: PageBranch) -> None:
-    origin = "" if found.parent is None else f", forked from {printable(found.parent)} at LSN {found.base:,}"
-    echo(f"branch {printable(found.name)}{origin}")
-    echo(f"LSN {found.head_lsn:,}, in layers up to {found.lsn:,}, readable since {found.horizon:,}")
-    rows = [[one.kind, f"{one.layers:,}", f"{one.versions:,}", size(one.bytes)] for one in found.kinds]
-    rows.append(["log", f"{found.log_slots:,}", "-", size(found.log_bytes)])
-    echo_table(STAT_COLUMNS, rows, right=STAT_COLUMNS[1:])
-    echo(f"a read checks up to {found.read_max} layers, {found.read_mean:.1f} on average, before filters")
-    if found.page_bytes:
-        echo(f"{found.write_amplification:.2f} bytes stored per byte of pages ({size(found.page_bytes)})")
-    for line in picture(branch):
-        echo(line)
-
-
-def stat_shape(found: BranchStat) -> JsonObject:
-    return {
-        "branch": found.name,
-        "parent": found.parent,
-        "base": found.base,
-        "head": found.head_lsn,
-        "lsn": found.lsn,
-        "horizon": found.horizon,
-        "layers": [
-            {"kind": one.kind, "layers": one.layers, "versions": one.versions, "bytes": one.bytes}
-            for one in found.kinds
-        ],
-        "dropped": found.dropped,
-        "logSlots": found.log_slots,
-        "logBytes": found.log_bytes,
-        "pageBytes": found.page_bytes,
-        "readMax": found.read_max,
-        "readMean": round(found.read_mean, 3),
-        "writeAmplification": round(found.write_amplification, 3),
-    }

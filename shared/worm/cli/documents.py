@@ -33,7 +33,7 @@ from worm.cli.output import (
 from worm.collections import Document
 from worm.errors import Invalid, NotFound, WormError, shown
 from worm.formats import SINGLETON_ID, JsonValue, loads
-from worm.query import filter_fields, parse_filter
+from worm.query import request_text
 from worm.sdk import DocumentDict, Model, Result, Worm
 
 LINES = (".ndjson", ".jsonl")
@@ -113,8 +113,8 @@ def rm(
     documents = session.model(model)
     documents.check_removing()
     if filter:
-        conditions = parse_filter(session.schema.model(model), filter)
-        note_undeclared(session.schema.model(model), filter_fields(conditions))
+        conditions = request_text.parse_filter(session.schema.model(model), filter)
+        note_undeclared(session.schema.model(model), request_text.filter_fields(conditions))
         chosen = [str(row["id"]) for row in documents.find_all(filter=conditions, select=["id"])]
     else:
         chosen = list(dict.fromkeys(ids or []))

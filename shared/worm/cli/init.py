@@ -21,11 +21,11 @@ import typer
 from worm.cli.arguments import opened_output
 from worm.cli.options import DEFAULT_URL, Target, opened_stores
 from worm.cli.output import count, echo
-from worm.collections import load_pushed_schema
 from worm.errors import Conflict, Invalid, NotFound, WormError, shown
 from worm.formats import JsonObject, ModelDef, Schema, load_schema
 from worm.sdk import collection_of, connect
 from worm.store import split_url
+from worm.upkeep import load_pushed_schema
 
 FIRST_MODEL = "Customer"
 EXAMPLES: tuple[JsonObject, ...] = (

@@ -16,22 +16,18 @@ import typer
 
 from worm.cli.options import Target
 from worm.cli.output import GAP, Report, ReportFormat, count, echo, echo_json, echo_table, printable
-from worm.clock import Ids, SystemClock, iso_millis
-from worm.errors import Corrupt, Invalid, NotFound
+from worm.clock import iso_millis
+from worm.errors import Corrupt, Invalid
 from worm.formats import JsonObject, JsonValue, dumps, frames
 from worm.log import (
     CommitLogTools,
     DbKeys,
-    Lease,
-    LogCollector,
     LogCompactReport,
     LogLine,
-    LogReader,
     LogRepairReport,
     LogTools,
     LogVerifyReport,
-    lease_file,
-    root_file,
+    databases,
 )
 from worm.store import Store
 
@@ -75,21 +71,18 @@ def _tools(target: Target, name: str | None, branch: str = "", *, for_writing: b
 def _keys(store: Store, name: str, branch: str) -> DbKeys:
     if branch in ("", MAIN):
         return DbKeys(name)
-    from worm.pages import PagesRoot
+    from worm.pages import PageTools
 
-    clock = SystemClock()
-    return DbKeys(name, PagesRoot(store, name, clock=clock, ids=Ids.system(clock)).read().branch(branch).id)
+    return PageTools(store, name).log_keys(branch)
 
 
 def list_logs(target: Target, format: Report = ReportFormat.table) -> None:
     """List the databases of a bucket and their kinds: a log of documents, a page store, a space."""
-    from worm.pages import databases  # reading the log of a directory does not need this package
-
-    store, clock = target.store(), SystemClock()
+    store = target.store()
     rows: list[list[str]] = []
     for name in sorted(databases(store)):
         try:
-            root = root_file(store, DbKeys(name), clock=clock, ids=Ids.system(clock)).read()
+            root = CommitLogTools(store, name, must_exist=False).root()
             kind = "no root" if root is None else f"{root.kind}, deleted" if root.deleted else root.kind
         except (Corrupt, Invalid) as damage:
             kind = f"damaged: {damage.message}"
@@ -102,25 +95,8 @@ def list_logs(target: Target, format: Report = ReportFormat.table) -> None:
 
 def stat(target: Target, name: Named, branch: LogBranch = "", format: Report = ReportFormat.table) -> None:
     """Show the range of a log, its size, and its newest writer."""
-    store, clock = target.store(), SystemClock()
-    keys = _keys(store, name, branch)
-    reader = LogReader(store, keys)
-    tail, slots = reader.tail(), [one for one in store.list(keys.log) if keys.slot_of(one.key) is not None]
-    lease = lease_file(store, keys, clock=clock, ids=Ids.system(clock)).read() or Lease()
-    root = root_file(store, keys, clock=clock, ids=Ids.system(clock)).read()
-    if root is None:
-        raise NotFound(f"the log {name!r} does not exist", key=keys.root)
-    shape: JsonObject = {
-        "name": name,
-        "kind": root.kind,
-        "keptFrom": reader.earliest(),
-        "head": 0 if tail is None else tail.last_lsn,
-        "slots": len(slots),
-        "bytes": sum(one.size for one in slots),
-        "epoch": lease.epoch,
-        "writer": lease.writer,
-        "taken": lease.taken,
-    }
+    store = target.store()
+    shape = CommitLogTools(store, _keys(store, name, branch), must_exist=False).stat()
     if format is ReportFormat.json:
         echo_json(shape)
     else:
@@ -135,12 +111,8 @@ def gc(
 ) -> None:
     """Delete old slots of a log of documents. For a page store or a space, use `worm db gc`, which knows what is
     needed."""
-    store, clock = target.store(for_writing=not dry_run), SystemClock()
-    root = root_file(store, DbKeys(name), clock=clock, ids=Ids.system(clock), kind="documents").read()
-    if root is None:
-        raise NotFound(f"the log {name!r} does not exist", key=DbKeys(name).root)
-    reader = LogReader(store, name)
-    done = LogCollector(store, name).run(reader.slot_before(max(0, reader.lsn_of(before) - 1)), dry_run=dry_run)
+    store = target.store(for_writing=not dry_run)
+    done = CommitLogTools(store, name, must_exist=False).collect(before, dry_run=dry_run)
     echo(f"{count(done.deleted, 'slot')}, {count(done.bytes, 'byte')}; the log begins after slot {done.boundary}")
     if dry_run:
         echo("nothing was changed")
@@ -318,9 +290,9 @@ def pack_directory(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The archive to write; it must not exist.")],
 ) -> None:
     """Pack a store into one archive file. The same store gives the same bytes."""
-    from worm.log import pack
+    from worm.log import DirectoryTools
 
-    _show_packed("packed", pack(directory, file))
+    _show_packed("packed", DirectoryTools.pack(directory, file))
 
 
 def unpack_archive(
@@ -328,9 +300,9 @@ def unpack_archive(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A directory that does not exist, or is empty.")],
 ) -> None:
     """Unpack an archive into a new store. Everything is checked first: the directory gets all of it, or nothing."""
-    from worm.log import unpack
+    from worm.log import DirectoryTools
 
-    _show_packed("unpacked", unpack(file, directory))
+    _show_packed("unpacked", DirectoryTools.unpack(file, directory))
 
 
 def _show_packed(done: str, report: PackReport) -> None:

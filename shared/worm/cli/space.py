@@ -4,11 +4,12 @@ blobs and maintenance."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -32,36 +33,13 @@ from worm.cli.output import (
 )
 from worm.clock import Ids, SystemClock, iso_millis
 from worm.errors import Corrupt, Invalid, NotFound, shown
-from worm.formats import JsonObject, JsonValue, dumps, loads, loads_document, position_of, type_name
-from worm.spaces import (
-    TRUNK,
-    Backend,
-    Blob,
-    BranchDifference,
-    Committed,
-    ConfirmedRead,
-    Entity,
-    LogEntry,
-    PendingRead,
-    Read,
-    Source,
-    Space,
-    SpaceReport,
-    grace,
-    list_spaces,
-    moment_of,
-    open_backend,
-    pull_space,
-    seq_of,
-    space_on,
-    stray,
-    unneeded,
-)
+from worm.formats import JsonObject, JsonValue, dumps, loads_document, position_of
+from worm.spaces import Space, SpaceReport, SpaceTools, SpaceTransaction, list_spaces, open_space, pull_space, space_on
 from worm.store import MemoryStore
 
 LOG_COLUMNS = ("seq", "createdAt", "branch", "sessionId", "localSeq", "operations")
 READ_COLUMNS = ("id", "presence", "seq", "value")
-TRANSACTION_MEMBERS = ("ops", "reads", "session")
+TRUNK = "main"
 PULL_COLUMNS = ("seq", "commits", "revisions", "blobs", "snapshots")
 BLOB_COLUMNS = ("hash", "size", "contentType")
 SPACE_URL_HELP = "Where the space is: s3://bucket/prefix, a directory, memory://name, or sqlite:///absolute/path."
@@ -78,45 +56,37 @@ AtOption = Annotated[
 BranchName = Annotated[str, typer.Argument(metavar="BRANCH", help="Name of the branch.")]
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A space, and its rows for commands that need them."""
-
-    space: Space
-    backend: Backend
-
-
 @contextmanager
 def opened(
     target: Target, name: str, *, for_writing: bool = False, rehearse: Callable[[Space], object] | None = None
-) -> Iterator[Opened]:
+) -> Iterator[Space]:
     """To write, a store must outlive the command and honor write conditions. With `rehearse` the space is created
     if it does not exist. The write is first tried on an empty space in memory, so that a refused one leaves
     nothing behind."""
     if for_writing and target.url.startswith("memory:"):
         hint = "name a directory, a bucket or sqlite:///path with --url"
         raise Invalid("data in memory:// is lost when the command ends", hint=hint)
-    backend = _existing(target, name, is_needed=rehearse is None)
-    if backend is None and rehearse is not None:
+    space = _existing(target, name, is_needed=rehearse is None)
+    if space is None and rehearse is not None:
         clock = SystemClock()
         with space_on(MemoryStore(), name, create=True, clock=clock, ids=Ids.system(clock)) as trial:
             rehearse(trial)
     try:
         if for_writing and not target.url.startswith("sqlite:"):
             target.store(for_writing=True)
-        if backend is None:
-            backend = open_backend(target.url, name, endpoint_url=target.endpoint_url)
-        yield Opened(Space(backend), backend)
+        if space is None:
+            space = open_space(target.url, name, endpoint_url=target.endpoint_url)
+        yield space
     finally:
-        if backend is not None:
-            backend.close()
+        if space is not None:
+            space.close()
 
 
-def _existing(target: Target, name: str, *, is_needed: bool) -> Backend | None:
-    """The rows of an existing space."""
+def _existing(target: Target, name: str, *, is_needed: bool) -> Space | None:
+    """An existing space."""
     try:
         with as_space(target.url, name):
-            return open_backend(target.url, name, create=False, endpoint_url=target.endpoint_url)
+            return open_space(target.url, name, create=False, endpoint_url=target.endpoint_url)
     except NotFound:
         if is_needed:
             raise
@@ -133,30 +103,6 @@ def as_space(url: str, name: str) -> Iterator[None]:
             raise
         hint = "check --url; `worm space write` creates a space"
         raise NotFound(f"the space {shown(name)} does not exist", key=url, hint=hint) from error
-
-
-def commit_shape(done: Committed) -> JsonObject:
-    pending: list[JsonValue] = [{"localSeq": local, "seq": seq} for local, seq in done.resolved_pending_reads]
-    return {
-        "seq": done.seq,
-        "branch": done.branch,
-        "sessionId": done.session_id,
-        "localSeq": done.local_seq,
-        "resolvedPendingReads": pending,
-        "createdAt": iso_millis(done.created_at),
-        "isRepeat": done.is_repeat,
-    }
-
-
-def entity_shape(entity: Entity) -> JsonObject:
-    return {
-        "id": entity.id,
-        "branch": entity.branch,
-        "at": entity.at,
-        "presence": entity.presence.value,
-        "seq": entity.seq,
-        "value": entity.value,
-    }
 
 
 class BlobHistory(StrEnum):
@@ -177,13 +123,13 @@ def log(
 ) -> None:
     """List the commits of all branches, the oldest first."""
     with opened(target, name) as on:
-        entries = on.space.log(after=after, limit=limit)
+        entries = on.log(after=after, limit=limit)
         if format is RowFormat.ndjson:  # streamed: a log may be long
-            echo_json_lines(_log_shape(entry) for entry in entries)
+            echo_json_lines(entry.shape() for entry in entries)
         elif format is RowFormat.json:
-            echo_rows(LOG_COLUMNS, [_log_shape(entry) for entry in entries], format)
+            echo_rows(LOG_COLUMNS, [entry.shape() for entry in entries], format)
         else:
-            rows = [_log_shape(entry) | {"operations": _summary(entry)} for entry in entries]
+            rows = [entry.shape() | {"operations": entry.summary} for entry in entries]
             echo_rows(LOG_COLUMNS, rows, format)
 
 
@@ -198,8 +144,8 @@ def read(
     """Show documents at one commit: the newest, or a past one. For missing documents it says why: deleted, empty
     (written later), or never written."""
     with opened(target, name) as on:
-        found = on.space.read_many(list(dict.fromkeys(ids)), branch=branch, at=at)
-        echo_rows(READ_COLUMNS, [entity_shape(entity) for entity in found.values()], format)
+        found = on.read_many(list(dict.fromkeys(ids)), branch=branch, at=at)
+        echo_rows(READ_COLUMNS, [entity.shape() for entity in found.values()], format)
 
 
 def at(
@@ -212,7 +158,7 @@ def at(
     if not isinstance(wanted, datetime):
         raise Invalid(f"{shown(time)} is already a seq", hint="write a time such as 2026-02-24T12:00:00Z")
     with opened(target, name) as on:
-        echo(seq_of(on.backend, wanted, on.backend.newest().seq))
+        echo(SpaceTools(on).seq_at(wanted))
 
 
 def write(
@@ -223,16 +169,10 @@ def write(
     format: Rows = RowFormat.table,
 ) -> None:
     """Commit a transaction: all its operations, or none. Creates the space if it does not exist."""
-    wanted = parse_transaction(read_input(file))
-
-    def transact(space: Space) -> Committed:
-        return space.transact(
-            wanted.ops, session_id=wanted.session_id, local_seq=wanted.local_seq, branch=branch, reads=wanted.reads
-        )
-
+    transact = partial(SpaceTransaction.parse(read_input(file)).commit, branch=branch)
     with opened(target, name, for_writing=True, rehearse=transact) as on:
-        done = transact(on.space)
-    echo_rows(COMMIT_COLUMNS, [commit_shape(done)], format)
+        done = transact(on)
+    echo_rows(COMMIT_COLUMNS, [done.shape()], format)
 
 
 def merge(
@@ -251,7 +191,7 @@ def merge(
 ) -> None:
     """Merge the changes of a branch into another, in one commit, or in several if there are many."""
     with opened(target, name, for_writing=True) as on:
-        done = on.space.merge(branch, into, policy.value)
+        done = on.merge(branch, into, policy.value)
     shape: JsonObject = {
         "seq": None if done.committed is None else done.committed.seq,
         "changed": list(done.changed),
@@ -277,26 +217,6 @@ def pull(
     echo_rows(PULL_COLUMNS, [asdict(done)], format)
 
 
-def _log_shape(entry: LogEntry) -> JsonObject:
-    return {
-        "seq": entry.seq,
-        "createdAt": iso_millis(entry.created_at),
-        "branch": entry.branch,
-        "sessionId": entry.session_id,
-        "localSeq": entry.local_seq,
-        "original": entry.original,
-        "resolution": entry.resolution,
-    }
-
-
-def _summary(entry: LogEntry) -> str:
-    """A commit in one line: `set a, delete b`, or the command that created or deleted a branch."""
-    operations = entry.original.get("operations")
-    if not isinstance(operations, list):
-        return str(entry.original.get("cmd", ""))
-    return ", ".join(f"{one.get('op')} {one.get('id')}" for one in operations if isinstance(one, dict))
-
-
 def tail(
     target: SpaceTarget,
     name: SpaceName,
@@ -307,11 +227,11 @@ def tail(
     """Print the last commits, one per line."""
     clock = SystemClock()
     with opened(target, name) as on:
-        after = max(0, on.space.seq - lines)
+        after = max(0, on.seq - lines)
         while True:
-            for entry in on.space.log(after=after):
-                shape = _log_shape(entry)
-                line = (str(entry.seq), str(shape["createdAt"]), entry.branch, entry.session_id, _summary(entry))
+            for entry in on.log(after=after):
+                shape = entry.shape()
+                line = (str(entry.seq), str(shape["createdAt"]), entry.branch, entry.session_id, entry.summary)
                 echo(dumps(shape).decode() if raw else printable("  ".join(line)))
                 after = entry.seq
             if not follow:
@@ -331,7 +251,7 @@ def list_all(target: SpaceTarget, format: Rows = RowFormat.table) -> None:
 def stat(target: SpaceTarget, name: SpaceName, format: Rows = RowFormat.table) -> None:
     """Show the size of a space."""
     with opened(target, name) as on:
-        found = on.space.stat()
+        found = on.stat()
     shape: JsonObject = {
         "seq": found.seq,
         "lastCommit": None if found.last_commit is None else iso_millis(found.last_commit),
@@ -348,7 +268,7 @@ def stat(target: SpaceTarget, name: SpaceName, format: Rows = RowFormat.table) -
 def verify(target: SpaceTarget, name: SpaceName, format: Report = ReportFormat.table) -> None:
     """Read everything, and compare it with the records of the commits. Exit code 9 if anything is damaged."""
     with opened(target, name) as on:
-        _show_report(on.space.verify(), format)
+        _show_report(on.verify(), format)
 
 
 def _show_report(report: SpaceReport, format: ReportFormat) -> None:
@@ -378,14 +298,14 @@ def repair(
         verify(target, name, format)
         return
     with opened(target, name, for_writing=True) as on:
-        _show_report(on.space.repair(), format)
+        _show_report(on.repair(), format)
 
 
 def maintain(target: SpaceTarget, name: SpaceName, format: Rows = RowFormat.table) -> None:
     """Create snapshots that are due, and keep the store small: apply, compact and collect, or SQLite's own
     maintenance."""
     with opened(target, name, for_writing=True) as on:
-        done = on.space.maintain()
+        done = on.maintain()
     echo_rows(("snapshots", *done.store), [{"snapshots": done.snapshots, **done.store}], format)
 
 
@@ -395,7 +315,7 @@ def maintain(target: SpaceTarget, name: SpaceName, format: Rows = RowFormat.tabl
 def list_branches(target: SpaceTarget, name: SpaceName, format: Rows = RowFormat.table) -> None:
     """List all branches in the order of their creation, including deleted ones."""
     with opened(target, name) as on:
-        echo_branches(on.space.branches(), format)
+        echo_branches(on.branches(), format)
 
 
 def create_branch(
@@ -408,22 +328,22 @@ def create_branch(
 ) -> None:
     """Create a branch that begins as its parent is now, or was at a commit or a time."""
     with opened(target, name, for_writing=True) as on:
-        done = on.space.create_branch(branch, parent=parent, at=at)
-    echo_rows(COMMIT_COLUMNS, [commit_shape(done)], format)
+        done = on.create_branch(branch, parent=parent, at=at)
+    echo_rows(COMMIT_COLUMNS, [done.shape()], format)
 
 
 def delete_branch(target: SpaceTarget, name: SpaceName, branch: BranchName, format: Rows = RowFormat.table) -> None:
     """Delete a branch: it takes no more commits, and can still be read."""
     with opened(target, name, for_writing=True) as on:
-        done = on.space.delete_branch(branch)
-    echo_rows(COMMIT_COLUMNS, [commit_shape(done)], format)
+        done = on.delete_branch(branch)
+    echo_rows(COMMIT_COLUMNS, [done.shape()], format)
 
 
 def undelete_branch(target: SpaceTarget, name: SpaceName, branch: BranchName, format: Rows = RowFormat.table) -> None:
     """Restore a deleted branch: it takes commits again."""
     with opened(target, name, for_writing=True) as on:
-        done = on.space.undelete_branch(branch)
-    echo_rows(COMMIT_COLUMNS, [commit_shape(done)], format)
+        done = on.undelete_branch(branch)
+    echo_rows(COMMIT_COLUMNS, [done.shape()], format)
 
 
 def diff_branches(
@@ -438,23 +358,15 @@ def diff_branches(
 ) -> None:
     """Show the documents that differ between two branches."""
     with opened(target, name) as on:
-        found = on.space.diff(left, right, at=at)
+        found = on.diff(left, right, at=at)
     is_table = format in (RowFormat.table, RowFormat.csv)
-    rows = [_values(one) if is_table else _difference(one) for one in found]
+    rows: list[JsonObject] = [
+        {"id": one.id, "left": one.left.value_or_reason, "right": one.right.value_or_reason}
+        if is_table
+        else one.shape()
+        for one in found
+    ]
     echo_rows(("id", "left", "right"), rows, format)
-
-
-def _difference(one: BranchDifference) -> JsonObject:
-    return {"id": one.id, "left": entity_shape(one.left), "right": entity_shape(one.right)}
-
-
-def _values(one: BranchDifference) -> JsonObject:
-    return {"id": one.id, "left": _value(one.left), "right": _value(one.right)}
-
-
-def _value(entity: Entity) -> JsonObject | str:
-    """The document, or why it is missing."""
-    return f"({entity.presence.value})" if entity.value is None else entity.value
 
 
 # Blobs
@@ -476,11 +388,12 @@ def put_blob(
     """Store bytes once under their SHA-256, and commit their metadata. Creates the space if it does not exist."""
     more = None if metadata is None else loads_document(metadata.encode(errors="surrogateescape"))
 
-    def put(space: Space, data: Source = b"") -> Blob:
-        return space.put_blob(data, content_type=content_type, metadata=more, branch=branch)
-
-    with opened_input(file) as data, opened(target, name, for_writing=True, rehearse=put) as on:
-        done = put(on.space, data)
+    put = partial(Space.put_blob, content_type=content_type, metadata=more, branch=branch)
+    with (
+        opened_input(file) as data,
+        opened(target, name, for_writing=True, rehearse=lambda trial: put(trial, b"")) as on,
+    ):
+        done = put(on, data)
     echo_rows(BLOB_COLUMNS, [{"hash": done.hash, "size": done.size, "contentType": done.content_type}], format)
 
 
@@ -494,10 +407,10 @@ def get_blob(
 ) -> None:
     """Print the bytes of a blob. They are checked against the hash: a file gets all of them, or is not written."""
     with opened(target, name) as on:
-        on.space.blob(hash)  # before a file is touched
+        on.blob(hash)  # before a file is touched
         path = output_path(output)
         with nullcontext(sys.stdout.buffer) if path is None else opened_output(path) as file:
-            for chunk in on.space.stream_blob(hash):
+            for chunk in on.stream_blob(hash):
                 file.write(chunk)
             file.flush()
 
@@ -505,16 +418,7 @@ def get_blob(
 def list_blobs(target: SpaceTarget, name: SpaceName, format: Rows = RowFormat.table) -> None:
     """List the stored blobs by hash."""
     with opened(target, name) as on:
-        rows = on.backend.blobs()
-    shapes = [
-        {
-            "hash": row.hash,
-            "size": row.size,
-            "contentType": row.content_type,
-            "createdAt": iso_millis(moment_of(row.created_at)),
-        }
-        for row in rows
-    ]
+        shapes = SpaceTools(on).blobs()
     echo_rows((*BLOB_COLUMNS, "createdAt"), shapes, format)
 
 
@@ -539,71 +443,11 @@ def collect_blobs(
     format: Rows = RowFormat.table,
 ) -> None:
     """Remove unused payloads, and leftovers of interrupted uploads."""
-    age, now = timedelta(hours=older_than), SystemClock().now()
     with opened(target, name, for_writing=not dry_run) as on:
-        left = stray(on.backend, now, grace(now, age))
+        gone, left = SpaceTools(on).collect_blobs(timedelta(hours=older_than), history.value, dry_run=dry_run)
         if dry_run:
-            gone = unneeded(on.backend, grace(now, age), history.value)
             parts = f" and leftovers of {count(len(left), 'upload')}" if left else ""
             echo(f"worm: dry run; --no-dry-run will remove {count(len(gone), 'blob')}{parts}", err=True)
-        else:
-            gone = list(on.space.gc_blobs(older_than=age, history=history.value))
     rows = [(one, "unneeded" if dry_run else "removed") for one in gone]
-    rows += [(place.partition("/")[0], "interrupted" if dry_run else "removed") for place in left]
+    rows += [(one, "interrupted" if dry_run else "removed") for one in left]
     echo_rows(("hash", "result"), [{"hash": one, "result": result} for one, result in rows], format)
-
-
-# The file of `worm space write`
-
-
-@dataclass(frozen=True, slots=True)
-class Transaction:
-    """The arguments of `Space.transact`, which checks the operations, names and numbers."""
-
-    ops: list[Mapping[str, JsonValue]]
-    reads: list[Read]
-    session_id: str | None
-    local_seq: int | None
-
-
-def parse_transaction(body: bytes) -> Transaction:
-    """`{"ops": [OPERATION…], "reads": [READ…], "session": {"id", "localSeq"}}`; only `ops` is required. A read is
-    `{"id", "seq"}` with or without `branch`, or `{"id", "localSeq"}` for an earlier write of the same session."""
-    shape = _object(loads(body), "a transaction")
-    unknown = sorted(shape.keys() - set(TRANSACTION_MEMBERS))
-    if unknown or "ops" not in shape:
-        what = f"has the unknown member {shown(unknown[0])}" if unknown else "has no member 'ops'"
-        raise Invalid(f"the transaction {what}", hint=f"its members are {', '.join(TRANSACTION_MEMBERS)}")
-    ops = [_object(op, f"ops[{at}]") for at, op in enumerate(_array(shape["ops"], "ops"))]
-    reads = [_read(read, f"reads[{at}]") for at, read in enumerate(_array(shape.get("reads", []), "reads"))]
-    session_id, local_seq = _session(shape["session"]) if "session" in shape else (None, None)
-    return Transaction([*ops], reads, session_id, local_seq)
-
-
-def _session(value: JsonValue) -> tuple[str, int]:
-    shape = _object(value, "session")
-    if shape.keys() != {"id", "localSeq"}:
-        raise Invalid("a session needs the members id and localSeq", path="session")
-    # `Space.transact` checks their types.
-    return cast(str, shape["id"]), cast(int, shape["localSeq"])
-
-
-def _read(value: JsonValue, place: str) -> Read:
-    shape = _object(value, place)
-    if shape.keys() == {"id", "localSeq"}:
-        return PendingRead(cast(str, shape["id"]), cast(int, shape["localSeq"]))
-    if shape.keys() in ({"id", "seq"}, {"id", "seq", "branch"}):
-        return ConfirmedRead(cast(str, shape["id"]), cast(int, shape["seq"]), cast("str | None", shape.get("branch")))
-    raise Invalid("a read needs the members id, seq and optionally branch; or id and localSeq", path=place)
-
-
-def _object(value: JsonValue, what: str) -> JsonObject:
-    if not isinstance(value, dict):
-        raise Invalid(f"{what} must be an object, not {type_name(value)}")
-    return value
-
-
-def _array(value: JsonValue, what: str) -> list[JsonValue]:
-    if not isinstance(value, list):
-        raise Invalid(f"{what} must be an array, not {type_name(value)}")
-    return value

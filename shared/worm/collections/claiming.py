@@ -21,8 +21,6 @@ from worm.collections.claims import (
     Reservation,
     UniqueValue,
     no_givers,
-    unique_indexes,
-    unique_value,
 )
 from worm.collections.collection import Collection
 from worm.collections.documents import write_metadata
@@ -177,7 +175,7 @@ class IndexHolders(Holders):
 
     def _look_up(self, field: str) -> set[str]:
         """The candidates. An index that cannot answer names none: between saves, the claims decide."""
-        index = next(one for one in unique_indexes(self._claims.documents.definition) if one.field == field)
+        index = next(one for one in self._claims.documents.definition.unique_indexes if one.field == field)
         values = readable_values(self._claims, self._saved)
         wanted = {value.canonical: value.value for value in values if value.field == field}
         return self._ids_with(index, list(wanted.values())) or set()
@@ -194,7 +192,7 @@ class IndexHolders(Holders):
                 if isinstance(found, Exception) and not isinstance(found, Invalid):
                     raise found
                 stored = documents.recorded(found) if isinstance(found, Object) else None
-                value = None if stored is None else unique_value(field, stored)
+                value = None if stored is None else UniqueValue.of(field, stored)
                 if value is not None:
                     holding.setdefault(value.canonical, []).append(one)
         return holding

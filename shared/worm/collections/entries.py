@@ -206,6 +206,14 @@ class Head:
     def of(cls, entry: OplogEntry) -> Head:
         return cls(entry.seq, entry.etag, entry.version_id, entry.op != "delete", entry.ts)
 
+    @classmethod
+    def decode(cls, shape: Sequence[JsonValue]) -> Head:
+        """From a checked shape."""
+        return cls(*cast("tuple[int, str | None, str | None, bool, str]", shape))
+
+    def encode(self) -> list[JsonValue]:
+        return [self.seq, self.etag, self.version_id, self.live, self.ts]
+
     def names(self, version: Version) -> bool:
         """Whether this head records the version. Without a version id, the etag has to decide."""
         if not version.is_version(self.version_id):
@@ -296,7 +304,7 @@ class Heads:
         return Heads(self.model, heads, damaged, self.partial)
 
     def encode(self) -> bytes:
-        heads: dict[str, JsonValue] = {entity_id: encode_head(head) for entity_id, head in self.heads.items()}
+        heads: dict[str, JsonValue] = {entity_id: head.encode() for entity_id, head in self.heads.items()}
         shape: dict[str, JsonValue] = {"version": 1, "model": self.model, "revision": self.revision, "heads": heads}
         if self.damaged:
             shape["damaged"] = [*sorted(self.damaged)]
@@ -314,7 +322,7 @@ class Heads:
         shapes.check(shape, HEADS, key, hint=REBUILT)
         heads = cast("dict[str, list[JsonValue]]", shape["heads"])
         damaged = frozenset(cast("list[str]", shape.get("damaged", [])))
-        known = {entity_id: decode_head(head) for entity_id, head in heads.items()}
+        known = {entity_id: Head.decode(head) for entity_id, head in heads.items()}
         found = cls(str(shape["model"]), known, damaged, shape.get("partial") is True)
         if found.revision != shape["revision"]:
             raise Corrupt(f"revision {shape['revision']} is not the sum of its seqs", key=key, hint=REBUILT)
@@ -425,51 +433,48 @@ def row_weight(entity_id: str, row: Row | None) -> int:
 CHANGE_SET_BYTES = 4 << 20
 
 
-def change_sets(changes: Iterable[Change]) -> Iterator[list[Change]]:
-    """The changes of each change set. Most batches have one."""
-    some, size = list[Change](), 0
-    for change in changes:
-        size += row_weight(change.id, change.row)
-        if some and size > CHANGE_SET_BYTES:
-            yield some
-            some, size = [], row_weight(change.id, change.row)
-        some.append(change)
-    if some:
-        yield some
+@dataclass(frozen=True, slots=True)
+class ChangeSet:
+    """Changes of one model that one object holds."""
 
+    model: str
+    changes: list[Change]
 
-def encode_changes(model: str, changes: Sequence[Change]) -> bytes:
-    encoded: list[JsonValue] = []
-    for change in changes:
-        shape: dict[str, JsonValue] = {"id": change.id}  # for a damaged entity, nothing else follows
-        if change.head is not None:
-            shape["head"] = encode_head(change.head)
-            shape["row"] = change.row
-        encoded.append(shape)
-    return dumps({"version": 1, "model": model, "changes": encoded})
+    @classmethod
+    def split(cls, model: str, changes: Iterable[Change]) -> Iterator[ChangeSet]:
+        """Sets of a limited size. Most batches have one."""
+        some, size = list[Change](), 0
+        for change in changes:
+            size += row_weight(change.id, change.row)
+            if some and size > CHANGE_SET_BYTES:
+                yield cls(model, some)
+                some, size = [], row_weight(change.id, change.row)
+            some.append(change)
+        if some:
+            yield cls(model, some)
 
+    def encode(self) -> bytes:
+        encoded: list[JsonValue] = []
+        for change in self.changes:
+            shape: dict[str, JsonValue] = {"id": change.id}  # for a damaged entity, nothing else follows
+            if change.head is not None:
+                shape["head"] = change.head.encode()
+                shape["row"] = change.row
+            encoded.append(shape)
+        return dumps({"version": 1, "model": self.model, "changes": encoded})
 
-def decode_changes(body: bytes, key: str) -> tuple[str, list[Change]]:
-    """The model's name and its changes."""
-    shape = loads_own(body, key=key)
-    shapes.check(shape, CHANGES, key, hint=FOLDED)
-    listed = cast("list[Mapping[str, JsonValue]]", shape["changes"])
-    return cast(str, shape["model"]), [_decode_change(item) for item in listed]
+    @classmethod
+    def decode(cls, body: bytes, key: str) -> ChangeSet:
+        shape = loads_own(body, key=key)
+        shapes.check(shape, CHANGES, key, hint=FOLDED)
+        listed = cast("list[Mapping[str, JsonValue]]", shape["changes"])
+        return cls(cast(str, shape["model"]), [_decode_change(item) for item in listed])
 
 
 def _decode_change(shape: Mapping[str, JsonValue]) -> Change:
     head = shape.get("head")
     return Change(
         id=cast(str, shape["id"]),
-        head=None if head is None else decode_head(cast("list[JsonValue]", head)),
+        head=None if head is None else Head.decode(cast("list[JsonValue]", head)),
         row=cast("Row | None", shape.get("row")),
     )
-
-
-def encode_head(head: Head) -> list[JsonValue]:
-    return [head.seq, head.etag, head.version_id, head.live, head.ts]
-
-
-def decode_head(shape: list[JsonValue]) -> Head:
-    """From a checked shape."""
-    return Head(*cast("tuple[int, str | None, str | None, bool, str]", shape))

@@ -28,13 +28,26 @@ from enum import Enum
 
 from worm.clock import moment_of
 from worm.errors import Invalid, shown
-from worm.formats import SINGLETON_ID, Layout, ModelDef, Schema, check_safe, id_segment, segment_id, unescape_id
+from worm.formats import (
+    SINGLETON_ID,
+    JsonObject,
+    JsonValue,
+    Layout,
+    ModelDef,
+    Schema,
+    check_safe,
+    dumps_document,
+    id_segment,
+    segment_id,
+    unescape_id,
+)
 from worm.values import dataclass
 
 __all__ = ["BUCKET_SENTINEL", "SCHEMA_KEY", "SINGLETON_ID", "KeyInfo", "KeyKind", "StorageResolver", "is_system_key"]
 
 BUCKET_SENTINEL = ".worm"
 SCHEMA_KEY = ".worm.schema.json"
+RELAYOUT_KEY = ".worm.relayout.json"
 ATTACHED_KEY = ".worm.attached.json"
 CHANGES_DIR = ".worm.changes"
 ANSWERS_PREFIX = ".worm.api/idempotency/"
@@ -114,6 +127,11 @@ class KeyInfo:
     name: str | None = None
     reason: str | None = None
     field: str | None = None
+
+    @property
+    def archive(self) -> ArchiveName | None:
+        """The parts of an archive's name; None for any other key."""
+        return ArchiveName.parse(self.name or "") if self.kind is KeyKind.ARCHIVE else None
 
 
 def is_system_key(key: str) -> bool:
@@ -266,6 +284,20 @@ class StorageResolver:
 
     def collection_sentinel_key(self, model: str) -> str:
         return self.collection_path(model) + BUCKET_SENTINEL
+
+    def collection_sentinel(self, model: str, *, count: JsonValue = 0, last_modified: JsonValue = None) -> bytes:
+        """The sentinel's content. `idType` is null for a singleton; `lastModified` is null until it is known."""
+        definition = self._schema.model(model)
+        shape: JsonObject = {
+            "model": definition.name,
+            "idType": definition.id_type,
+            "mode": definition.mode,
+            "oplog": definition.oplog,
+            "softDelete": definition.soft_delete,
+            "count": count,
+            "lastModified": last_modified,
+        }
+        return dumps_document(shape)
 
     def _system_root(self, directory: str, model: str) -> str:
         layout = self._layouts[directory]

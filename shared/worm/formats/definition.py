@@ -345,6 +345,12 @@ class ModelDef(Definition):
         return self.manifest.enabled or bool(self.indexes)
 
     @property
+    def unique_indexes(self) -> list[IndexDef]:
+        """By field name. All writers claim values in this order. So if two writers want the same two values, one gets
+        the first and, as far as these two are concerned, also the second."""
+        return sorted((index for index in self.indexes.values() if index.unique), key=lambda index: index.field)
+
+    @property
     def folds_manifest(self) -> bool:
         """Do folds maintain the manifest? Without `autoUpdate` only a build writes it."""
         return self.keeps_manifest and self.manifest.auto_update

@@ -7,53 +7,39 @@ from typing import TYPE_CHECKING
 from worm.doors import door
 
 if TYPE_CHECKING:
-    from worm.log import fence
-    from worm.log.collect import LogCollector, store_time
+    from worm.log import hints
+    from worm.log.collect import LogCollector
     from worm.log.common import LogCompactReport, LogLine, LogProblem, LogRepairReport, LogTools, LogVerifyReport
-    from worm.log.config import MIB, LogConfig
-    from worm.log.fence import begin_log, is_blank, lease_file, root_file
-    from worm.log.group import GroupCommit
-    from worm.log.invariants import ROOT
-    from worm.log.journal.pack import PackReport, pack, unpack
+    from worm.log.config import LogConfig
+    from worm.log.fence import LogFiles
+    from worm.log.journal.pack import PackReport
     from worm.log.journal.tools import DirectoryTools
-    from worm.log.keys import (
-        DATABASES,
-        ROOT_NAME,
-        DbKeys,
-        LayerName,
-        after_database,
-        database_of,
-        pointer_of,
-        segment_of,
-        split_branch,
-    )
+    from worm.log.keys import DbKeys, databases
     from worm.log.opening import CommitLog, open_log
-    from worm.log.reader import LogReader, last_slot, slot_is_before
-    from worm.log.retries import Retries, recent_segments
-    from worm.log.root import BY_HAND, DatabaseKind, Lease, LogRoot
-    from worm.log.segment import VERIFY, Segment
+    from worm.log.reader import LogReader
+    from worm.log.retries import NamedCommit
+    from worm.log.root import DatabaseKind, Lease, LogRoot
+    from worm.log.segment import Segment
     from worm.log.tools import CommitLogTools
-    from worm.log.writer import LogWriter, Unless
+    from worm.log.writer import LogWriter
 else:
     __getattr__ = door(
         __name__,
         """
-        collect: LogCollector store_time
+        collect: LogCollector
         common: LogCompactReport LogLine LogProblem LogRepairReport LogTools LogVerifyReport
-        config: LogConfig MIB
-        fence:
-        fence: begin_log is_blank lease_file root_file
-        group: GroupCommit
-        invariants: ROOT
-        journal.pack: PackReport pack unpack
+        config: LogConfig
+        fence: LogFiles
+        hints:
+        journal.pack: PackReport
         journal.tools: DirectoryTools
-        keys: DATABASES DbKeys LayerName ROOT_NAME after_database database_of pointer_of segment_of split_branch
+        keys: DbKeys databases
         opening: CommitLog open_log
-        reader: LogReader last_slot slot_is_before
-        retries: Retries recent_segments
-        root: BY_HAND DatabaseKind Lease LogRoot
-        segment: Segment VERIFY
+        reader: LogReader
+        retries: NamedCommit
+        root: DatabaseKind Lease LogRoot
+        segment: Segment
         tools: CommitLogTools
-        writer: LogWriter Unless
+        writer: LogWriter
         """,
     )

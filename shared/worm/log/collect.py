@@ -8,16 +8,15 @@ early. The next run removes what a dead collector left over, or what was written
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime
 
 from worm.clock import Clock, Ids, SystemClock
-from worm.errors import Corrupt, Unavailable
+from worm.errors import Corrupt
 from worm.log.config import LogConfig
-from worm.log.fence import boundary_of, lease_file, root_file
+from worm.log.fence import LogFiles, boundary_of
+from worm.log.hints import BY_HAND, VERIFY
 from worm.log.keys import DbKeys
 from worm.log.reader import find_tail
-from worm.log.root import BY_HAND, LogRoot
-from worm.log.segment import VERIFY
+from worm.log.root import LogRoot
 from worm.store import Store
 
 
@@ -48,12 +47,11 @@ class LogCollector:
         self._config = config or LogConfig()
         self._clock = clock or SystemClock()
         ids = ids or Ids.system(self._clock)
-        self._root = root_file(store, self._keys, clock=self._clock, ids=ids)
-        self._lease = lease_file(store, self._keys, clock=self._clock, ids=ids)
+        self._files = LogFiles(store, self._keys, clock=self._clock, ids=ids)
 
     def run(self, upto: int, *, dry_run: bool = False) -> Collected:
         """Delete slots up to `upto` that are old enough, but never the last one."""
-        before = boundary_of(self._store, self._keys, self._root.read)
+        before = boundary_of(self._store, self._keys, self._files.root.read)
         boundary = max(before, self._oldest_kept(before, upto))
         if not dry_run and boundary > before:
             self._raise(boundary)
@@ -69,16 +67,16 @@ class LogCollector:
 
     def _oldest_kept(self, boundary: int, upto: int) -> int:
         """The last slot that may be deleted: not beyond `upto`, before the end of the log, old enough."""
-        tail = find_tail(self._store, self._keys, self._root.read, upto)
+        tail = find_tail(self._store, self._keys, self._files.root.read, upto)
         upto = min(upto, (0 if tail is None else tail.slot) - 1)
         if upto <= boundary:
             return boundary
         min_age = self._min_age()
-        now, low, high = store_time(self._store, self._keys), boundary, upto + 1
+        now, low, high = self._files.store_time(), boundary, upto + 1
         while high - low > 1:  # slots were written in order, so there is one border between old and young
             middle = (low + high) // 2
             info = self._store.head(self._keys.slot(middle))
-            if info is None and boundary_of(self._store, self._keys, self._root.read) < middle:
+            if info is None and boundary_of(self._store, self._keys, self._files.root.read) < middle:
                 raise Corrupt("a slot above the boundary is missing", key=self._keys.slot(middle), hint=VERIFY)
             is_old = info is None or (now - info.last_modified).total_seconds() >= min_age
             if is_old:  # or gone: another collector was faster
@@ -90,7 +88,7 @@ class LogCollector:
     def _min_age(self) -> float:
         """The longest age that any writer of this log relies on, plus one second, because times of objects are whole
         seconds."""
-        lease = self._lease.read()
+        lease = self._files.lease.read()
         return 1 + max(self._config.gc_min_age_seconds, 0 if lease is None else lease.min_age)
 
     def _raise(self, boundary: int) -> None:
@@ -99,13 +97,4 @@ class LogCollector:
                 raise Corrupt("the root is gone", key=self._keys.root, hint=BY_HAND)
             return None if root.boundary >= boundary else replace(root, boundary=boundary)
 
-        self._root.update(raised)
-
-
-def store_time(store: Store, keys: DbKeys) -> datetime:
-    """The current time of the store."""
-    store.put(keys.clock, b"{}")
-    info = store.head(keys.clock)
-    if info is None:
-        raise Unavailable("an object that was just written is missing", key=keys.clock)
-    return info.last_modified
+        self._files.root.update(raised)

@@ -9,17 +9,19 @@ the record of what is collected. That is damage, and never a new database."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from datetime import datetime
+from typing import ClassVar, TypeVar
 
 from worm.clock import Clock, Ids, iso_millis
-from worm.errors import Corrupt
+from worm.errors import Corrupt, Unavailable
 from worm.log import invariants
+from worm.log.hints import REPAIR
 from worm.log.keys import DbKeys
-from worm.log.root import REPAIR, DatabaseKind, Lease, LogRoot
+from worm.log.root import DatabaseKind, Lease, LogRoot
 from worm.log.segment import Segment
-from worm.store import CasFile, Rules, Store
+from worm.store import CasFile, Invariant, Rules, Store
 
 V = TypeVar("V", LogRoot, Lease)
 ReadRoot = Callable[[], LogRoot | None]
@@ -30,30 +32,48 @@ def numbered(current: V | None, new: V, put_id: str) -> V:
     return replace(new, version=1 if current is None else current.version + 1, put_id=put_id)
 
 
-def root_file(
-    store: Store, keys: DbKeys, *, clock: Clock, ids: Ids, kind: DatabaseKind | None = None
-) -> CasFile[LogRoot]:
-    """The root of a log. With `kind`, for a writer: the root of another kind, or of a deleted database, is refused."""
+class LogFiles:
+    """The root and the lease of a log. With `kind`, for a writer: the root of another kind, or of a deleted database,
+    is refused."""
 
-    def decoded(body: bytes, key: str) -> LogRoot:
-        root = LogRoot.decode(body, key)
-        if kind is not None:
-            root.check(kind, key)
-        return root
+    numbered = staticmethod(numbered)
+    INVARIANTS: ClassVar[Sequence[Invariant[LogRoot]]] = invariants.ROOT
 
-    rules = Rules(is_derived=False, blank=LogRoot(), numbered=numbered, invariants=invariants.ROOT)
-    return CasFile(store, keys.root, decoded, LogRoot.encode, ids=ids, clock=clock, rules=rules)
+    def __init__(self, store: Store, keys: DbKeys, *, clock: Clock, ids: Ids, kind: DatabaseKind | None = None) -> None:
+        self._store, self._keys = store, keys
 
+        def decoded(body: bytes, key: str) -> LogRoot:
+            root = LogRoot.decode(body, key)
+            if kind is not None:
+                root.check(kind, key)
+            return root
 
-def lease_file(store: Store, keys: DbKeys, *, clock: Clock, ids: Ids) -> CasFile[Lease]:
-    rules = Rules(is_derived=False, blank=Lease(), numbered=numbered, invariants=invariants.LEASE)
-    return CasFile(store, keys.lease, Lease.decode, Lease.encode, ids=ids, clock=clock, rules=rules)
+        root = Rules(is_derived=False, blank=LogRoot(), numbered=numbered, invariants=invariants.ROOT)
+        lease = Rules(is_derived=False, blank=Lease(), numbered=numbered, invariants=invariants.LEASE)
+        self.root: CasFile[LogRoot] = CasFile(
+            store, keys.root, decoded, LogRoot.encode, ids=ids, clock=clock, rules=root
+        )
+        self.lease: CasFile[Lease] = CasFile(
+            store, keys.lease, Lease.decode, Lease.encode, ids=ids, clock=clock, rules=lease
+        )
 
+    def begin(self, kind: DatabaseKind = "documents") -> None:
+        """Write the first root of a log, unless there is one. The caller has checked that there is nothing else
+        (`is_blank`)."""
+        self.root.update(lambda found: LogRoot(kind=kind) if found is None else None)
 
-def begin_log(root: CasFile[LogRoot], kind: DatabaseKind = "documents") -> None:
-    """Write the first root of a log, unless there is one. The caller has checked that there is nothing else
-    (`is_blank`)."""
-    root.update(lambda found: LogRoot(kind=kind) if found is None else None)
+    def is_blank(self, read_root: Callable[[], object] | None = None) -> bool:
+        """Called if there was no root: whether there is nothing at all. `Corrupt` if there is something. One LIST of
+        one key."""
+        return is_blank(self._store, self._keys, read_root or self.root.read)
+
+    def store_time(self) -> datetime:
+        """The current time of the store."""
+        self._store.put(self._keys.clock, b"{}")
+        info = self._store.head(self._keys.clock)
+        if info is None:
+            raise Unavailable("an object that was just written is missing", key=self._keys.clock)
+        return info.last_modified
 
 
 def is_blank(store: Store, keys: DbKeys, read_root: Callable[[], object]) -> bool:

@@ -12,11 +12,10 @@ from worm.forks import in_child, new_lock
 from worm.formats import JsonObject, Position, check_json
 from worm.log.common import check_name
 from worm.log.config import LogConfig
-from worm.log.fence import is_blank, root_file
-from worm.log.group import GroupCommit
+from worm.log.fence import LogFiles
 from worm.log.keys import DbKeys
 from worm.log.reader import POLL_SECONDS, FeedRecord, LogReader
-from worm.log.retries import Retries, recent_segments
+from worm.log.retries import NamedCommit, Retries
 from worm.log.segment import LogTransaction
 from worm.log.writer import LogWriter
 from worm.store import Store, ensure_safe_once, open_store
@@ -66,8 +65,8 @@ class CommitLog:
             raise Invalid(f"takes a LogConfig, not {shown(config)}", path="config")
         self.store, self.keys = store, DbKeys(name)
         self._config, self._clock, self._ids = config, clock, ids
-        root = root_file(store, self.keys, clock=clock, ids=ids, kind="documents")
-        if root.read() is None and is_blank(store, self.keys, root.read) and not create:
+        files = LogFiles(store, self.keys, clock=clock, ids=ids, kind="documents")
+        if files.root.read() is None and files.is_blank() and not create:
             raise NotFound(
                 f"there is no log {name!r} at {store.url}", key=self.keys.root, hint="the first commit creates it"
             )
@@ -78,7 +77,7 @@ class CommitLog:
 
     def _begin(self) -> None:
         """A forked child is not the writer."""
-        self._group: GroupCommit | None = None
+        self._committer: NamedCommit | None = None
         self._retries = Retries()
         self._recalled = False
 
@@ -91,20 +90,10 @@ class CommitLog:
     def submit(self, records: Iterable[JsonObject], *, txn: str | None = None) -> Future[int]:
         """Like `append`, without waiting."""
         checked = checked_records(records)
-        if self._group is None:
+        if self._committer is None:
             # Records that cannot be written must not create a log.
             LogTransaction(txn if txn is not None else "-", checked)
-        group = self._writing(recalls=txn is not None)
-        result, is_ours = self._retries.begin(txn, checked)
-        if not is_ours:
-            return result
-        try:
-            sent = group.submit(checked, txn=txn)
-        except BaseException as error:
-            self._retries.fail(txn, result, error)
-            raise
-        sent.add_done_callback(lambda done: self._ended(txn, result, done))
-        return result
+        return self._writing(recalls=txn is not None).submit(checked, txn=txn)
 
     def read(
         self, after: Position = 0, *, follow: bool = False, poll_seconds: float = POLL_SECONDS
@@ -126,9 +115,9 @@ class CommitLog:
     def close(self) -> None:
         with self._opening:
             self._closed = True
-            group, self._group = self._group, None
-        if group is not None:
-            group.close()
+            committer, self._committer = self._committer, None
+        if committer is not None:
+            committer.close()
 
     def __enter__(self) -> Self:
         return self
@@ -139,25 +128,19 @@ class CommitLog:
     def _reader(self) -> LogReader:
         return LogReader(self.store, self.keys, clock=self._clock, ids=self._ids)
 
-    def _writing(self, *, recalls: bool) -> GroupCommit:
+    def _writing(self, *, recalls: bool) -> NamedCommit:
         with self._opening:
             if self._closed:
                 raise Invalid("the log is closed", key=self.keys.log)
-            if self._group is None or self._group.writer.stopped is not None:
+            if self._committer is None or self._committer.writer.stopped is not None:
                 ensure_safe_once(self.store, ids=self._ids)
                 writer = LogWriter.open(self.store, self.keys, config=self._config, clock=self._clock, ids=self._ids)
-                self._group, self._recalled = GroupCommit(writer, clock=self._clock, ids=self._ids), False
+                self._committer = NamedCommit(writer, retries=self._retries, clock=self._clock, ids=self._ids)
+                self._recalled = False
             if recalls and not self._recalled:
-                self._retries.recall(recent_segments(self._reader(), self._group.writer.end.slot))
+                self._committer.recall(self._reader())
                 self._recalled = True
-            return self._group
-
-    def _ended(self, txn: str | None, result: Future[int], done: Future[int]) -> None:
-        error = done.exception()
-        if error is None:
-            self._retries.end(txn, result, done.result())
-        else:
-            self._retries.fail(txn, result, error)
+            return self._committer
 
 
 def checked_records(records: Iterable[JsonObject]) -> list[JsonObject]:

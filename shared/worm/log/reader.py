@@ -18,9 +18,10 @@ from datetime import datetime
 from worm.clock import Clock, Ids, SystemClock
 from worm.errors import Corrupt, Expired, Hint, Unavailable
 from worm.formats import JsonObject, Position, before_the_kept, past_the_end, position_of
-from worm.log.fence import ReadRoot, boundary_of, root_file
+from worm.log.fence import LogFiles, ReadRoot, boundary_of
+from worm.log.hints import VERIFY
 from worm.log.keys import DbKeys
-from worm.log.segment import VERIFY, Segment
+from worm.log.segment import Segment
 from worm.store import Read, Store, chunked
 
 ATTEMPTS_MAX = 5
@@ -60,8 +61,8 @@ class LogReader:
         self.keys = DbKeys.of(db)
         self._store = store
         self._clock = clock or SystemClock()
-        own = root_file(store, self.keys, clock=self._clock, ids=ids or Ids.system(self._clock))
-        self._read_root = read_root or own.read
+        files = LogFiles(store, self.keys, clock=self._clock, ids=ids or Ids.system(self._clock))
+        self._read_root = read_root or files.root.read
         self._gap_looked: float | None = None
 
     def boundary(self) -> int:
@@ -191,11 +192,20 @@ class LogReader:
         if isinstance(place, int):
             return place
         boundary = self.boundary()
-        slot = last_slot(boundary, lambda one: slot_is_before(self._store, self.keys, one, place))
+        slot = self.slot_at(place, boundary)
         segment = self.segment(slot) if slot > boundary else None
         if segment is None and boundary:
             raise before_the_kept("time", place.isoformat(), "a later one", key=self.keys.log, hint=KEPT_LATER)
         return 0 if segment is None else segment.last_lsn
+
+    def slot_at(self, moment: datetime, low: int) -> int:
+        """The last slot written at or before that time, by the store's clock. `low` exists, or is the boundary or 0."""
+
+        def is_before(slot: int) -> bool:
+            info = self._store.head(self.keys.slot(slot))
+            return info is not None and info.last_modified <= moment
+
+        return last_slot(low, is_before)
 
     def slot_before(self, lsn: int) -> int:
         """A slot before everything newer than this LSN, found by bisecting with O(log n) reads."""
@@ -260,12 +270,6 @@ def last_slot(low: int, is_there: Callable[[int], bool]) -> int:
         else:
             high = middle
     return low
-
-
-def slot_is_before(store: Store, keys: DbKeys, slot: int, moment: datetime) -> bool:
-    """Whether the slot was written at or before that time, by the store's clock."""
-    info = store.head(keys.slot(slot))
-    return info is not None and info.last_modified <= moment
 
 
 def find_tail(store: Store, keys: DbKeys, read_root: ReadRoot, hint: int = 0) -> Segment | None:

@@ -8,17 +8,20 @@ from the records in the log's segments as well as from the caller's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from hashlib import sha256
 from typing import NamedTuple
 
-from worm.errors import CommitStateUnknown, Expired, Invalid, WormError, shown
+from worm.clock import Clock, Ids
+from worm.errors import CommitStateUnknown, Expired, Invalid, Unavailable, WormError, shown
 from worm.forks import in_child, new_lock
 from worm.formats import JsonObject, dumps
 from worm.log.common import check_name
+from worm.log.group import GroupCommit
 from worm.log.reader import LogReader
 from worm.log.segment import Segment
+from worm.log.writer import LogWriter
 
 KNOWN_MAX = 4096
 """The minimum number of names that a writer remembers."""
@@ -97,6 +100,71 @@ class Retries:
                 "the thread that committed was interrupted", hint="open a new writer and commit again"
             )
         result.set_exception(error)
+
+
+class NamedCommit:
+    """Commits for many threads, each named transaction at most once. `base` is added to all LSNs. `check` is called
+    before a new transaction is queued; it may refuse it."""
+
+    def __init__(
+        self,
+        writer: LogWriter,
+        *,
+        retries: Retries | None = None,
+        base: int = 0,
+        check: Callable[[], None] = lambda: None,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+    ) -> None:
+        self.writer = writer
+        self._group = GroupCommit(writer, clock=clock, ids=ids)
+        self._retries = retries or Retries()
+        self._base, self._check = base, check
+
+    def recall(self, log: LogReader) -> None:
+        """Read the newest names of the log that this writer has opened."""
+        self._retries.recall(recent_segments(log, self.writer.end.slot), self._base)
+
+    def append_wal(self, records: Sequence[JsonObject], *, txn: str | None = None) -> int:
+        """Commit one transaction, or find it in the log; returns its commit LSN."""
+        result, is_ours = self._retries.begin(txn, records)
+        if not is_ours:
+            return result.result()
+        try:
+            self._check()
+            lsn = self._base + self._group.append_wal(records, txn=txn)
+        except BaseException as error:
+            self._retries.fail(txn, result, error)
+            raise
+        self._retries.end(txn, result, lsn)
+        return lsn
+
+    def submit(self, records: Sequence[JsonObject], *, txn: str | None = None) -> Future[int]:
+        """Like `append_wal`, without waiting."""
+        result, is_ours = self._retries.begin(txn, records)
+        if not is_ours:
+            return result
+
+        def ended(done: Future[int]) -> None:
+            if done.cancelled():
+                self._retries.fail(txn, result, Unavailable("the commit was canceled", key=self.writer.keys.log))
+            elif (error := done.exception()) is not None:
+                self._retries.fail(txn, result, error)
+            else:
+                self._retries.end(txn, result, self._base + done.result())
+
+        try:
+            self._check()
+            sent = self._group.submit(records, txn=txn)
+        except BaseException as error:
+            self._retries.fail(txn, result, error)
+            raise
+        sent.add_done_callback(ended)
+        return result
+
+    def close(self) -> None:
+        """Accept no more transactions, and write the queued ones."""
+        self._group.close()
 
 
 def digest_of(records: Iterable[JsonObject]) -> bytes:

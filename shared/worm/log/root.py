@@ -17,10 +17,9 @@ from typing import Literal, get_args
 
 from worm.errors import Corrupt, Invalid, NotFound, shown
 from worm.formats import JsonObject, JsonValue, dumps, loads_own
+from worm.log.hints import BY_HAND
 
 FORMAT = 1
-BY_HAND = "look at the object's older versions and restore a good one"
-REPAIR = "run `worm db repair` to rebuild the root from what is left"
 DatabaseKind = Literal["documents", "pages", "space"]
 """What a database is: a bare log of records, a page store, or a page store that holds a space."""
 KINDS: dict[str, tuple[str, str]] = {

@@ -22,11 +22,11 @@ import orjson
 from worm.errors import Corrupt, Invalid, shown
 from worm.formats import JsonObject, JsonValue, dumps, frames, type_name
 from worm.log.common import check_name
+from worm.log.hints import VERIFY
 
 Kind = Literal["data", "fence", "void"]
 RESERVED = frozenset(("lsn", "txn"))
 HEADER = "segment"
-VERIFY = "run `worm log verify` to find all damage, and `worm log repair` to set it aside"
 FRAME_ROOM = 64
 """The bytes of a line without its record and its transaction's id: names, lsn, CRC."""
 

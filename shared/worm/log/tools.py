@@ -18,12 +18,15 @@ from itertools import pairwise
 from worm.clock import Clock, Ids, SystemClock
 from worm.errors import Conflict, Corrupt, Expired, Invalid, NotFound
 from worm.formats import JsonObject, Position, frames
+from worm.log.collect import Collected, LogCollector
 from worm.log.common import LogCompactReport, LogLine, LogProblem, LogRepairReport, LogVerifyReport
 from worm.log.config import LogConfig
+from worm.log.fence import LogFiles
+from worm.log.hints import BY_HAND, VERIFY
 from worm.log.keys import DbKeys
 from worm.log.reader import LogReader
-from worm.log.root import BY_HAND
-from worm.log.segment import VERIFY, Segment
+from worm.log.root import Lease, LogRoot
+from worm.log.segment import Segment
 from worm.store import Object, Store, Won
 
 POLL_SECONDS = 0.5
@@ -60,7 +63,9 @@ class CommitLogTools:
         self._config = config or LogConfig()
         self._clock = clock or SystemClock()
         self._keys = DbKeys.of(db)
-        self._reader = LogReader(store, self._keys, clock=self._clock, ids=ids)
+        self._ids = ids or Ids.system(self._clock)
+        self._reader = LogReader(store, self._keys, clock=self._clock, ids=self._ids)
+        self._files = LogFiles(store, self._keys, clock=self._clock, ids=self._ids)
         if must_exist and next(iter(store.list(self._keys.log, limit=1)), None) is None:
             name = self._keys.db_id
             raise NotFound(f"there is no log of database {name!r} at {store.url}", key=self._keys.log)
@@ -69,6 +74,41 @@ class CommitLogTools:
     def kept_from(self) -> int:
         """The first LSN that is kept: greater than 1 if old slots were collected."""
         return self._reader.earliest() if self._reader.boundary() else 1
+
+    def root(self) -> LogRoot | None:
+        """The root of the log as it is stored; None if there is none."""
+        return self._files.root.read()
+
+    def stat(self) -> JsonObject:
+        """The range of the log, its size, and its newest writer."""
+        tail = self._reader.tail()
+        slots = [one for one in self._store.list(self._keys.log) if self._keys.slot_of(one.key) is not None]
+        lease = self._files.lease.read() or Lease()
+        root = self._found_root(self._files)
+        return {
+            "name": self._keys.db_id,
+            "kind": root.kind,
+            "keptFrom": self._reader.earliest(),
+            "head": 0 if tail is None else tail.last_lsn,
+            "slots": len(slots),
+            "bytes": sum(one.size for one in slots),
+            "epoch": lease.epoch,
+            "writer": lease.writer,
+            "taken": lease.taken,
+        }
+
+    def collect(self, before: Position, *, dry_run: bool) -> Collected:
+        """Delete old slots of a log of documents, up to a position."""
+        self._found_root(LogFiles(self._store, self._keys, clock=self._clock, ids=self._ids, kind="documents"))
+        upto = self._reader.slot_before(max(0, self._reader.lsn_of(before) - 1))
+        collector = LogCollector(self._store, self._keys, config=self._config, clock=self._clock, ids=self._ids)
+        return collector.run(upto, dry_run=dry_run)
+
+    def _found_root(self, files: LogFiles) -> LogRoot:
+        root = files.root.read()
+        if root is None:
+            raise NotFound(f"the log {self._keys.db_id!r} does not exist", key=self._keys.root)
+        return root
 
     def verify(self) -> LogVerifyReport:
         problems: list[LogProblem] = []

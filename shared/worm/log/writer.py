@@ -28,11 +28,12 @@ from worm.errors import CommitStateUnknown, Corrupt, Denied, Fenced, Invalid, Un
 from worm.forks import in_child
 from worm.formats import JsonObject
 from worm.log.config import LogConfig
-from worm.log.fence import ReadRoot, begin_log, boundary_of, lease_file, root_file, take_lease
+from worm.log.fence import LogFiles, ReadRoot, boundary_of, take_lease
+from worm.log.hints import BY_HAND, VERIFY
 from worm.log.keys import DbKeys
 from worm.log.reader import find_tail, is_beyond
-from worm.log.root import BY_HAND, DatabaseKind, Lease
-from worm.log.segment import FRAME_ROOM, VERIFY, LogTransaction, Segment
+from worm.log.root import DatabaseKind, Lease
+from worm.log.segment import FRAME_ROOM, LogTransaction, Segment
 from worm.store import Lost, Store
 
 FENCE_TRIES = 8
@@ -60,7 +61,7 @@ class LogWriter:
     each segment, before its commit is acknowledged. `boundary`: its value after the fence was written. `passed`: what
     the previous writer wrote while we tried to fence it. `is_contested`: others took the lease at the same time."""
 
-    on_commit: Callable[[LogWriter], None] | None = None
+    on_commit: Callable[[Segment], None] | None = None
 
     def __init__(
         self, store: Store, keys: DbKeys, config: LogConfig, clock: Clock, ids: Ids, kind: DatabaseKind | None
@@ -71,10 +72,9 @@ class LogWriter:
         self._store = store
         self._clock = clock
         self._ids = ids
-        self._root = root_file(store, keys, clock=clock, ids=ids, kind=kind)
-        self._read_root: ReadRoot = self._root.read
+        self._files = LogFiles(store, keys, clock=clock, ids=ids, kind=kind)
+        self._read_root: ReadRoot = self._files.root.read
         self._lease = Lease()
-        self._lease_file = lease_file(store, keys, clock=clock, ids=ids)
         self._commits, self._looked = 0, clock.monotonic()
         self.boundary = 0
         self.is_contested = False
@@ -167,7 +167,7 @@ class LogWriter:
             last += len(one.records)
             lsns.append(last)
         if self.on_commit is not None:
-            self.on_commit(self)
+            self.on_commit(segment)
         return lsns
 
     def close(self) -> None:
@@ -181,7 +181,7 @@ class LogWriter:
     # Opening
 
     def _take_over(self, name: str, find_end: Callable[[], Segment | None] | None, unless: Unless | None) -> None:
-        known = self._lease_file.read()
+        known = self._files.lease.read()
         if unless is not None:
             unless(known, None)
         before = None if find_end is None else find_end()
@@ -191,9 +191,9 @@ class LogWriter:
         if unless is not None:
             unless(known, before)
         if before is None:
-            begin_log(self._root, self.kind or "documents")
+            self._files.begin(self.kind or "documents")
         age = self.config.gc_min_age_seconds
-        self._lease = take_lease(self._lease_file, name, before, min_age=age, clock=self._clock, ids=self._ids)
+        self._lease = take_lease(self._files.lease, name, before, min_age=age, clock=self._clock, ids=self._ids)
         self.is_contested = self._lease.version > 1 + (0 if known is None else known.version)
         for attempt in self._fence_attempts():
             moment = self._moment()
@@ -253,7 +253,7 @@ class LogWriter:
             raise Corrupt("a segment is missing: later ones are there", key=key, hint=VERIFY)
 
     def _check_lease(self) -> None:
-        lease = self._lease_file.read()
+        lease = self._files.lease.read()
         if lease is None or lease.epoch < self.epoch:
             raise Corrupt("the epoch in the lease decreased", key=self.keys.lease, hint=BY_HAND)
         if lease.token != self._lease.token:

@@ -20,8 +20,9 @@ from dataclasses import dataclass, replace
 from worm.clock import Clock, Deadline, Ids, SystemClock
 from worm.errors import Expired, Fenced
 from worm.forks import new_rlock
-from worm.log import DATABASES, DbKeys, LayerName, LogReader, Segment, after_database, database_of
+from worm.log import DbKeys, LogReader, Segment
 from worm.pages.layer_file import PageVersion, build_layers
+from worm.pages.layer_name import LayerName
 from worm.pages.layers import put_layer
 from worm.pages.manifest import MAIN, Layer, Mark, PageBranch, Pages, branch_name, trimmed
 from worm.pages.records import versions_of
@@ -257,16 +258,3 @@ def _lsn(version: PageVersion) -> int:
 
 def _size(version: PageVersion) -> int:
     return OVERHEAD + len(version.page) + len(version.data or b"")
-
-
-def databases(store: Store) -> Iterator[str]:
-    """The databases of a bucket or prefix: one LIST of one key for each."""
-    after: str | None = None
-    while True:
-        found = next(iter(store.list(DATABASES, start_after=after, limit=1)), None)
-        if found is None:
-            return
-        name = database_of(found.key)
-        if name is not None:
-            yield name
-        after = found.key if name is None else after_database(name)

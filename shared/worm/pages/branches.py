@@ -13,7 +13,7 @@ from datetime import datetime
 from worm.clock import Clock, Ids, SystemClock, iso_millis
 from worm.errors import Conflict, Invalid, NotFound
 from worm.formats import Position, dumps, past_the_end, position_of, segment_problem
-from worm.log import DbKeys, LogWriter, begin_log, root_file
+from worm.log import DbKeys, LogFiles, LogWriter
 from worm.pages.apply import Applier
 from worm.pages.manifest import MAIN, PageBranch, Pages, branch_name
 from worm.pages.reader import lsn_at
@@ -171,7 +171,7 @@ class Branches:
         """Write the root of its log (so that nobody has to search for it), and the pointer for people."""
         branch = pages.branch(name)
         keys = DbKeys(self.root.keys.db_id, branch.id)
-        begin_log(root_file(self._store, keys, clock=self._clock, ids=self._ids), self.root.kind)
+        LogFiles(self._store, keys, clock=self._clock, ids=self._ids).begin(self.root.kind)
         shape = {"id": branch.id, "parent": branch.parent, "base_lsn": branch.base, "created": branch.created}
         self._store.put(self.root.keys.pointer(name), dumps({**shape}))
         return _info(name, branch)

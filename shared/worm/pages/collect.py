@@ -9,7 +9,7 @@ and pins: a new branch either finds its layers, or gets an error that says that 
 Only then, and after a minimum age, is the object deleted: readers with an older root have that long, and get
 `SnapshotExpired` after it. Before anything is deleted, a copy of the root is written: whatever happens to the root, its
 copy names existing layers, and the log after them is complete (`repair.py`). An object that no root names is deleted if
-it is old enough *and* can never be named again (see `log/keys.py`); otherwise it stays. If anything is unclear, objects
+it is old enough *and* can never be named again (`layer_name.py`); otherwise it stays. If anything is unclear, objects
 stay.
 """
 
@@ -20,7 +20,8 @@ from dataclasses import dataclass, field, replace
 
 from worm.clock import Clock, Ids, SystemClock
 from worm.errors import Fenced
-from worm.log import ROOT_NAME, DbKeys, LayerName, LogCollector, split_branch, store_time
+from worm.log import DbKeys, LogCollector
+from worm.pages.layer_name import LayerName
 from worm.pages.layers import Bounds, without
 from worm.pages.manifest import Dropped, Layer, Mark, PageBranch, Pages
 from worm.pages.root import PagesRoot
@@ -53,13 +54,13 @@ class PageCollector:
 
     def run(self, *, dry_run: bool = False) -> Garbage:
         self.root.read()  # before anything is written below a name that may be free
-        now = int(store_time(self._store, self.root.keys).timestamp() * 1000)
+        now = int(self.root.store_time().timestamp() * 1000)
         pages = self.root.read() if dry_run else self.root.back_up()
         deleted, aged = self._delete_dropped(pages, now, dry_run)
         after = collected(pages, now, aged) if dry_run else self.root.change(lambda one: _changed(one, now, aged))
         # `now` is from before the root was read: a mark that is newer than it stays inside the window
         report = _report(pages, after, deleted)
-        orphans = sorted(self._orphans(after, now), key=lambda one: not one.key.endswith(f"/{ROOT_NAME}"))
+        orphans = sorted(self._orphans(after, now), key=lambda one: not one.key.endswith(f"/{DbKeys.ROOT_NAME}"))
         slots = [self._collect_log(name, branch, after, pages, dry_run) for name, branch in after.branches.items()]
         if not dry_run:
             # For the log of a deleted branch, the root goes first: without it, nothing counts as committed.
@@ -126,7 +127,7 @@ class PageCollector:
         ]
         # A deleted branch is removed as a whole: while the root of its log is young, a writer that slept would take a
         # freed slot for a commit.
-        owners = [split_branch(listed.key.removeprefix(directory))[0] for listed, _ in dead]
+        owners = [DbKeys.split(listed.key.removeprefix(directory))[0] for listed, _ in dead]
         young = {owner for owner, (_, is_old) in zip(owners, dead, strict=True) if not is_old} - by_id.keys()
         for owner, (listed, is_old) in zip(owners, dead, strict=True):
             if is_old and owner not in young:
@@ -139,7 +140,7 @@ class PageCollector:
 
 def _is_dead(path: str, by_id: dict[str, PageBranch]) -> bool:
     """Whether no root can ever name this object again. Only then may it be deleted."""
-    branch_id, name = split_branch(path)
+    branch_id, name = DbKeys.split(path)
     if branch_id not in by_id:
         return True  # ids of branches are in the root before anything is written there, and never come back
     layer = LayerName.parse(name)

@@ -29,9 +29,10 @@ from itertools import pairwise
 
 from worm.clock import Clock, Deadline, Ids, SystemClock
 from worm.errors import Fenced
-from worm.log import DbKeys, LayerName, store_time
+from worm.log import DbKeys
 from worm.pages.cache import BlockCache
 from worm.pages.layer_file import PageVersion, build_layers
+from worm.pages.layer_name import LayerName
 from worm.pages.layers import (
     Candidate,
     LayerGone,
@@ -293,7 +294,7 @@ class Compactor:
 
     def _now(self) -> int:
         """Milliseconds of the store's time."""
-        return int(store_time(self._store, self.root.keys).timestamp() * 1000)
+        return int(self.root.store_time().timestamp() * 1000)
 
     def _published(self, plan: CompactionPlan, outputs: Sequence[Layer]) -> Pages:
         now = self._now() if plan.inputs else 0  # the time now, not at the start: the readers' grace period begins here

@@ -10,7 +10,7 @@ with the same id, here or with a new writer, which reads the newest ids from the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
@@ -20,12 +20,12 @@ from worm.clock import Clock, Ids, SystemClock, iso_millis
 from worm.errors import Conflict, Expired, Fenced, Invalid, NotFound, Unavailable, WormError, shown
 from worm.forks import new_lock
 from worm.formats import JsonObject, type_name
-from worm.log import DatabaseKind, GroupCommit, LogWriter, Retries, Segment, Unless, recent_segments
+from worm.log import DatabaseKind, Lease, LogWriter, NamedCommit, Segment
 from worm.pages.apply import Flusher
 from worm.pages.compact import Compactor
 from worm.pages.manifest import MAIN, PageBranch, PageConfig, Pages
 from worm.pages.reader import ROUNDS_MAX, PageReader
-from worm.pages.records import check_page, page_record, pages_of
+from worm.pages.records import check_data, check_page, page_record, pages_of
 from worm.pages.root import PagesRoot
 from worm.pages.upkeep import Background, CompactReport, maintain
 from worm.store import Store
@@ -91,8 +91,7 @@ class PageDb(PageReader):
         self._background: Background | None = None
         self._compact_after = 0.0
         self.compact_failure: WormError | None = None
-        self._retries = Retries()
-        self._writer: GroupCommit | None = None
+        self._committer: NamedCommit | None = None
 
     @classmethod
     def open(
@@ -104,7 +103,7 @@ class PageDb(PageReader):
         name: str = "",
         recalls: bool = True,
         known: PageReader | None = None,
-        unless: Unless | None = None,
+        unless: Callable[[Lease | None, Segment | None], None] | None = None,
         in_background: bool | None = None,
         cache_directory: Path | None = None,
         kind: DatabaseKind | None = "pages",
@@ -132,9 +131,11 @@ class PageDb(PageReader):
                 clock=clock,
                 ids=ids,
             )
+            base = db._view.branch.base
+            committer = NamedCommit(writer, base=base, check=db._check_room, clock=clock, ids=ids)
             if recalls:
-                db._retries.recall(recent_segments(db._log, writer.end.slot), db._view.branch.base)
-        db._take_over(writer)
+                committer.recall(db._log)
+        db._take_over(committer)
         if isinstance(clock, SystemClock) if in_background is None else in_background:
             db._background = Background(db._upkeep_due, db._upkeep)
         return db
@@ -149,13 +150,14 @@ class PageDb(PageReader):
                 self._take_root(self.root.read())
         raise Unavailable("the log changed faster than it could be read", key=self.keys.log, hint="try again")
 
-    def _take_over(self, writer: LogWriter) -> None:
+    def _take_over(self, committer: NamedCommit) -> None:
         """Add everything before the fence, and the fence. The root is checked after the fence was written: if the log
         has the same root, the writer has just done so."""
+        writer = committer.writer
         pages = self.root.known() if self._has_log_root else self.root.read()
         found = pages.branches.get(self.name)
         if found is None or found.id != self.keys.branch or found.closing:
-            writer.close()
+            committer.close()
             raise NotFound(f"branch {self.name!r} is being deleted", key=self.root.keys.root)
         self._take_root(pages)
         segments, self._ahead = [*self._ahead, *writer.passed], []
@@ -167,7 +169,7 @@ class PageDb(PageReader):
         else:  # others wrote or applied something in the meantime
             super().refresh()
         writer.on_commit = self._take
-        self._writer = GroupCommit(writer, clock=self.clock, ids=self.ids)
+        self._committer = committer
 
     def refresh(self) -> int:
         """Read the root. The log is already known, as long as nobody else has taken over."""
@@ -186,16 +188,7 @@ class PageDb(PageReader):
         returned. Known are the newest ids that the log had when this writer was opened, and the ids that it committed
         itself. With other content, it is `Invalid`."""
         listed = self._checked(records)
-        result, is_ours = self._retries.begin(txn, listed)
-        if not is_ours:
-            return result.result()
-        try:
-            self._check_room()
-            lsn = self._view.branch.base + self._group.append_wal(listed, txn=txn)
-        except BaseException as error:
-            self._retries.fail(txn, result, error)
-            raise
-        self._retries.end(txn, result, lsn)
+        lsn = self._group.append_wal(listed, txn=txn)
         self.flush_if_due()
         return lsn
 
@@ -207,27 +200,11 @@ class PageDb(PageReader):
         given: object = records
         if isinstance(given, str | bytes) or not isinstance(given, Sequence):
             raise Invalid(f"takes a list of JSON objects, not {shown(given)}", path="records")
-        listed, base = [*records, *self._records(pages)], self._view.branch.base
-        result, is_ours = self._retries.begin(txn, listed)
-        if not is_ours:
-            return result
+        return self._group.submit([*records, *self._records(pages)], txn=txn)
 
-        def ended(done: Future[int]) -> None:
-            if done.cancelled():
-                self._retries.fail(txn, result, Unavailable("the commit was canceled", key=self.keys.log))
-            elif (error := done.exception()) is not None:
-                self._retries.fail(txn, result, error)
-            else:
-                self._retries.end(txn, result, base + done.result())
-
-        try:
-            self._check_room()
-            sent = self._group.submit(listed, txn=txn)
-        except BaseException as error:
-            self._retries.fail(txn, result, error)
-            raise
-        sent.add_done_callback(ended)
-        return result
+    def check_size(self, page: str, data: bytes) -> None:
+        """`Invalid` if this page store does not take so many bytes in a page."""
+        check_data(page, data, self.config.page_max_bytes)
 
     def flush(self) -> int:
         """Write what is in memory into layers; returns the LSN up to which layers have everything. Any process may do
@@ -303,10 +280,10 @@ class PageDb(PageReader):
         self.close()
 
     @property
-    def _group(self) -> GroupCommit:
-        if self._writer is None:
+    def _group(self) -> NamedCommit:
+        if self._committer is None:
             raise Fenced("this writer is not open", key=self.keys.log)
-        return self._writer
+        return self._committer
 
     def _records(self, pages: Mapping[str, bytes | None]) -> list[JsonObject]:
         given: object = pages
@@ -329,9 +306,8 @@ class PageDb(PageReader):
             listed.append(record)
         return listed
 
-    def _take(self, writer: LogWriter) -> None:
+    def _take(self, segment: Segment) -> None:
         """Add our own commit, in the order of the log."""
-        segment = writer.end
         with self._lock:
             self._view.table.add(segment, self.keys.slot(segment.slot))
         if self._background is not None:

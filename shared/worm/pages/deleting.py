@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from worm.clock import Clock, Ids, SystemClock
 from worm.errors import NotFound
-from worm.log import DbKeys, LogRoot, LogWriter, is_blank, lease_file, root_file, store_time
+from worm.log import DbKeys, LogFiles, LogRoot, LogWriter
 from worm.pages.branches import DELETING
 from worm.pages.manifest import PageConfig, pages_of
 from worm.store import Store
@@ -23,13 +23,14 @@ def delete_database(store: Store, db_id: str, *, clock: Clock | None = None, ids
     clock = clock or SystemClock()
     ids = ids or Ids.system(clock)
     keys = DbKeys(db_id)
-    _root(store, keys, clock, ids)
-    now = int(store_time(store, keys).timestamp() * 1000)
+    files = LogFiles(store, keys, clock=clock, ids=ids)
+    _check_there(files, keys)
+    now = int(files.store_time().timestamp() * 1000)
 
     def marked(found: LogRoot | None) -> LogRoot | None:
         return None if found is None or found.deleted else replace(found, deleted=now)
 
-    root = root_file(store, keys, clock=clock, ids=ids).update(marked) or LogRoot()
+    root = files.root.update(marked) or LogRoot()
     pages = pages_of(root, keys.root)
     logs = [keys] if pages is None else [DbKeys(db_id, branch.id) for branch in pages.branches.values()]
     config = None if pages is None else pages.config.log
@@ -41,12 +42,14 @@ def undelete_database(store: Store, db_id: str, *, clock: Clock | None = None, i
     """Bring it back, as long as its objects exist."""
     clock = clock or SystemClock()
     ids = ids or Ids.system(clock)
-    _root(store, DbKeys(db_id), clock, ids)
+    keys = DbKeys(db_id)
+    files = LogFiles(store, keys, clock=clock, ids=ids)
+    _check_there(files, keys)
 
     def unmarked(found: LogRoot | None) -> LogRoot | None:
         return None if found is None or not found.deleted else replace(found, deleted=0)
 
-    root_file(store, DbKeys(db_id), clock=clock, ids=ids).update(unmarked)
+    files.root.update(unmarked)
 
 
 def purge_database(store: Store, db_id: str, *, clock: Clock | None = None, ids: Ids | None = None) -> int:
@@ -54,14 +57,15 @@ def purge_database(store: Store, db_id: str, *, clock: Clock | None = None, ids:
     clock = clock or SystemClock()
     ids = ids or Ids.system(clock)
     keys = DbKeys(db_id)
-    root = root_file(store, keys, clock=clock, ids=ids).read()
+    files = LogFiles(store, keys, clock=clock, ids=ids)
+    root = files.root.read()
     if root is None or not root.deleted:
         return 0
     pages = pages_of(root, keys.root)
-    lease = lease_file(store, keys, clock=clock, ids=ids).read()
+    lease = files.lease.read()
     config = PageConfig() if pages is None else pages.config
     age = 1 + max(config.gc_min_age_seconds, 0 if lease is None else lease.min_age)
-    if store_time(store, keys).timestamp() - root.deleted / 1000 < age:
+    if files.store_time().timestamp() - root.deleted / 1000 < age:
         return 0
     found = [listed.key for listed in store.list(keys.directory) if listed.key != keys.root]
     for key in (*found, keys.root):
@@ -69,10 +73,7 @@ def purge_database(store: Store, db_id: str, *, clock: Clock | None = None, ids:
     return len(found) + 1
 
 
-def _root(store: Store, keys: DbKeys, clock: Clock, ids: Ids) -> LogRoot:
-    file = root_file(store, keys, clock=clock, ids=ids)
-    found = file.read()
-    if found is None:
-        is_blank(store, keys, file.read)
+def _check_there(files: LogFiles, keys: DbKeys) -> None:
+    if files.root.read() is None:
+        files.is_blank()
         raise NotFound(f"there is no database {keys.db_id!r}", key=keys.root)
-    return found

@@ -19,10 +19,11 @@ from heapq import merge
 from itertools import islice
 
 from worm.errors import Corrupt, Unavailable
-from worm.log import BY_HAND, DbKeys, LayerName
+from worm.log import DbKeys, hints
 from worm.pages.cache import BlockCache
 from worm.pages.filters import KeyFilter, hashed
 from worm.pages.layer_file import Block, BlockRef, BuiltLayer, LayerIndex, PageVersion
+from worm.pages.layer_name import LayerName
 from worm.pages.manifest import LEVELS, Layer, PageBranch, Pages
 from worm.store import Lost, Store, in_parallel
 
@@ -48,7 +49,7 @@ class LayerGone(Unavailable):
     def check(self, pages: Pages) -> None:
         """Raise `Corrupt` if the current root still names it."""
         if any(self.layer.path == layer.path for branch in pages.branches.values() for layer in branch.layers):
-            raise Corrupt("a layer that the root names is gone", key=self.key, hint=BY_HAND) from self
+            raise Corrupt("a layer that the root names is gone", key=self.key, hint=hints.BY_HAND) from self
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,7 @@ def put_layer(store: Store, keys: DbKeys, name: LayerName, built: BuiltLayer) ->
     key = f"{keys.directory}{name}"
     outcome = store.put_if_absent(key, built.body)
     if isinstance(outcome, Lost) and outcome.current.body != built.body:
-        raise Corrupt("a different object already has the name of a new layer", key=key, hint=BY_HAND)
+        raise Corrupt("a different object already has the name of a new layer", key=key, hint=hints.BY_HAND)
     is_image = name.kind == "image"
     return Layer(
         path=key.removeprefix(DbKeys(keys.db_id).directory),
@@ -221,7 +222,7 @@ class LayerReader:
         body = self._range(layer, 0, layer.size)
         if sha256(body).hexdigest() != layer.sha256:
             key = self._directory + layer.path
-            raise Corrupt("its bytes differ from those in the root's record", key=key, hint=BY_HAND)
+            raise Corrupt("its bytes differ from those in the root's record", key=key, hint=hints.BY_HAND)
         return body
 
     def _range(self, layer: Layer, start: int, length: int) -> bytes:
@@ -231,7 +232,7 @@ class LayerReader:
             raise LayerGone(layer, key)
         if len(body) != length:
             what = f"it has {len(body)} bytes at byte {start}, but the root says {length}"
-            raise Corrupt(what, key=key, hint=BY_HAND)
+            raise Corrupt(what, key=key, hint=hints.BY_HAND)
         return body
 
 

@@ -15,8 +15,9 @@ from pydantic.alias_generators import to_camel
 
 from worm.errors import Corrupt, Invalid, NotFound, shown
 from worm.formats import JsonObject, before_the_kept
-from worm.log import BY_HAND, MIB, LogConfig, LogRoot
+from worm.log import LogConfig, LogRoot, hints
 
+MIB = 1024 * 1024
 MEMBER = "pages"
 MAIN = "main"
 WINDOW = "`pitr_window_seconds` sets how long the past is kept; a pin keeps one state longer"
@@ -231,7 +232,7 @@ def pages_of(root: LogRoot | None, key: str) -> Pages | None:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise Corrupt(f"its pages cannot be read: {where}: {first['msg']}", key=key, hint=BY_HAND) from error
+        raise Corrupt(f"its pages cannot be read: {where}: {first['msg']}", key=key, hint=hints.BY_HAND) from error
 
 
 def trimmed(layers: Sequence[Layer], filter_bytes: int) -> tuple[Layer, ...]:

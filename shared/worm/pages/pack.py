@@ -15,7 +15,7 @@ from pathlib import Path
 
 from worm.clock import Ids, SystemClock
 from worm.errors import Conflict, Corrupt, Invalid, NotFound
-from worm.log import ROOT_NAME, DbKeys, LogRoot, root_file
+from worm.log import DbKeys, LogFiles, LogRoot
 from worm.store import Store, Won
 
 LEFT_OUT = ("lease.json", "gc/clock")
@@ -34,14 +34,14 @@ class PackedDatabase:
 def pack_database(store: Store, db_id: str, file: Path) -> PackedDatabase:
     """Write a database into a file that must not exist. Writers may continue: everything committed before is in it."""
     keys, clock = DbKeys(db_id), SystemClock()
-    root = root_file(store, keys, clock=clock, ids=Ids.system(clock))
+    root = LogFiles(store, keys, clock=clock, ids=Ids.system(clock)).root
     found = root.read()
     if found is None:
         raise NotFound(f"there is no database {db_id!r}", key=keys.root)
     objects = size = 0
     try:
         with file.open("xb") as opened, tarfile.open(fileobj=opened, mode="w") as archive:
-            for path, body in (*_objects(store, keys), (ROOT_NAME, found.encode())):
+            for path, body in (*_objects(store, keys), (keys.ROOT_NAME, found.encode())):
                 member = tarfile.TarInfo(path)
                 member.size = len(body)
                 archive.addfile(member, BytesIO(body))
@@ -58,7 +58,7 @@ def pack_database(store: Store, db_id: str, file: Path) -> PackedDatabase:
 def _objects(store: Store, keys: DbKeys) -> Iterator[tuple[str, bytes]]:
     for listed in store.list(keys.directory):
         path = listed.key.removeprefix(keys.directory)
-        stored = None if path == ROOT_NAME or path.endswith(LEFT_OUT) else store.get(listed.key)
+        stored = None if path == keys.ROOT_NAME or path.endswith(LEFT_OUT) else store.get(listed.key)
         if stored is not None:  # otherwise it was collected, and the root does not name it
             yield path, stored.body
 
@@ -72,12 +72,12 @@ def unpack_database(store: Store, file: Path, db_id: str) -> PackedDatabase:
     try:
         with tarfile.open(file, mode="r:") as archive:
             names = archive.getnames()
-            if not names or names[-1] != ROOT_NAME or any(".." in name.split("/") for name in names):
+            if not names or names[-1] != keys.ROOT_NAME or any(".." in name.split("/") for name in names):
                 raise Invalid(f"{file} is not a packed database: its root is not at the end")
             for member in archive:
                 opened = archive.extractfile(member)
                 body = b"" if opened is None else opened.read()
-                if member.name == ROOT_NAME:
+                if member.name == keys.ROOT_NAME:
                     root = LogRoot.decode(body, member.name)
                 if not isinstance(store.put_if_absent(keys.directory + member.name, body), Won):
                     raise Conflict("another process writes a database of this name", key=keys.directory + member.name)

@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 
 from worm.clock import Clock, Ids, SystemClock
 from worm.formats import Position, past_the_end, position_of
-from worm.log import store_time
 from worm.pages.apply import Applier
 from worm.pages.cache import BlockCache
 from worm.pages.db import PageDb
@@ -103,7 +102,7 @@ class Past:
         """Keep a position readable for this long, regardless of the window; returns the pin's id."""
         pin_id, branch = self._ids.ulid(), branch_name(branch)
         lsn = self.state(branch, at).lsn
-        until = store_time(self._store, self.root.keys) + timedelta(seconds=seconds)
+        until = self.root.store_time() + timedelta(seconds=seconds)
 
         def added(pages: Pages) -> Pages | None:
             if pin_id in pages.pins:

@@ -18,7 +18,7 @@ from worm.clock import Clock, Ids, SystemClock
 from worm.errors import Expired, Invalid, NotFound, Unavailable, shown
 from worm.forks import in_child, new_rlock
 from worm.formats import Position, before_the_kept, past_the_end, position_of, type_name
-from worm.log import DatabaseKind, DbKeys, LogReader, last_slot, slot_is_before
+from worm.log import DatabaseKind, DbKeys, LogReader
 from worm.pages.apply import Memtable
 from worm.pages.cache import BlockCache
 from worm.pages.layer_file import PageVersion
@@ -51,7 +51,7 @@ def lsn_at(store: Store, root: PagesRoot, name: str, moment: datetime, *, clock:
     if not known and log.boundary() > 0:
         oldest = f"LSN {branch.horizon}"
         raise before_the_kept(f"branch {name!r} at", moment.isoformat(), oldest, key=keys.log, hint=WINDOW)
-    slot = last_slot(low.slot, lambda one: slot_is_before(store, keys, one, moment))
+    slot = log.slot_at(moment, low.slot)
     if slot > low.slot:
         segment = log.segment(slot)
         if segment is None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from worm.errors import Corrupt, Invalid
 from worm.formats import JsonObject, type_name
-from worm.log import VERIFY, Segment
+from worm.log import Segment, hints
 from worm.pages.layer_file import PageVersion
 from worm.pages.space_record import OP as SPACE_OP
 from worm.pages.space_record import space_pages
@@ -101,7 +101,7 @@ def versions_of(segment: Segment, base: int, key: str) -> Iterator[PageVersion]:
         try:
             pages |= pages_of(entry.record)
         except Invalid as mistake:
-            raise Corrupt(f"lsn {entry.lsn}: {mistake.message}", key=key, hint=VERIFY) from mistake
+            raise Corrupt(f"lsn {entry.lsn}: {mistake.message}", key=key, hint=hints.VERIFY) from mistake
         if at + 1 == len(segment.entries) or segment.entries[at + 1].txn != entry.txn:
             for page, data in pages.items():
                 yield PageVersion(page, base + entry.lsn, data)

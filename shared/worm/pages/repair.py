@@ -22,9 +22,10 @@ from typing import Literal
 from worm.clock import Clock, Ids, SystemClock
 from worm.errors import Conflict, Corrupt, NotFound
 from worm.formats import JsonObject, loads_own
-from worm.log import BY_HAND, DatabaseKind, DbKeys, LayerName, LogRoot, Segment, fence, pointer_of, split_branch
+from worm.log import DatabaseKind, DbKeys, LogFiles, LogRoot, Segment, hints
 from worm.pages.apply import Applier
 from worm.pages.branches import DELETING
+from worm.pages.layer_name import LayerName
 from worm.pages.manifest import MAIN, MEMBER, PageBranch, Pages, pages_of
 from worm.pages.records import OP
 from worm.pages.space_record import OP as SPACE_OP
@@ -59,9 +60,13 @@ class _Found:
         found = cls()
         for one in listed:
             path = one.key.removeprefix(keys.directory)
-            branch, rest = split_branch(path)
+            branch, rest = keys.split(path)
             found.paths.add(path)
-            slot, layer, pointer = DbKeys(keys.db_id, branch).slot_of(one.key), LayerName.parse(rest), pointer_of(path)
+            slot, layer, pointer = (
+                DbKeys(keys.db_id, branch).slot_of(one.key),
+                LayerName.parse(rest),
+                keys.pointed(path),
+            )
             if slot is not None:
                 found.slots.setdefault(branch, []).append(slot)
             elif layer is not None and layer.kind != "flushed":
@@ -166,7 +171,7 @@ class _Repair:
             missing = [layer.path for layer in branch.layers if layer.path not in found.paths]
             if missing:
                 what = f"{len(missing)} layers that the copy of the root names are gone"
-                raise Corrupt(what, key=self._keys.directory + missing[0], hint=BY_HAND)
+                raise Corrupt(what, key=self._keys.directory + missing[0], hint=hints.BY_HAND)
         return replace(root, members={**root.members, MEMBER: pages.encode()}), lost
 
     def _boundary(self, keys: DbKeys, known: int, slots: list[int], applied: int | None) -> int:
@@ -175,7 +180,7 @@ class _Repair:
         first = min((slot for slot in slots if slot > known), default=known + 1)
         if applied is not None and first - 1 > max(known, applied):
             what = f"slots {max(known, applied) + 1} to {first - 1} are gone, and no known layer holds them"
-            raise Corrupt(what, key=keys.slot(first), hint=BY_HAND)
+            raise Corrupt(what, key=keys.slot(first), hint=hints.BY_HAND)
         return first - 1
 
     # Branches
@@ -190,8 +195,8 @@ class _Repair:
         return pages.model_copy(update={"branches": kept})
 
     def _is_deleted(self, branch_id: str) -> bool:
-        lease = fence.lease_file(self._store, DbKeys(self._keys.db_id, branch_id), clock=self._clock, ids=self._ids)
-        held = lease.read()
+        keys = DbKeys(self._keys.db_id, branch_id)
+        held = LogFiles(self._store, keys, clock=self._clock, ids=self._ids).lease.read()
         return held is not None and held.writer == DELETING
 
     def _new_branches(self, root: LogRoot, found: _Found, lost: list[str]) -> Iterator[tuple[str, PageBranch]]:
@@ -214,7 +219,7 @@ class _Repair:
         for branch_id in sorted(found.slots.keys() - named - {""}):
             if not self._is_deleted(branch_id):
                 what = f"branch {branch_id} has commits, but nothing says which branch it is"
-                raise Corrupt(what, key=DbKeys(self._keys.db_id, branch_id).log, hint=BY_HAND)
+                raise Corrupt(what, key=DbKeys(self._keys.db_id, branch_id).log, hint=hints.BY_HAND)
 
     def _pointed(self, key: str) -> PageBranch | None:
         stored = self._store.get(key)
@@ -234,7 +239,9 @@ class _Repair:
         while waiting:
             ready = {name: one for name, one in waiting.items() if one.parent not in waiting}
             if not ready:
-                raise Corrupt(f"branches {', '.join(sorted(waiting))} have no trunk", key=self._keys.root, hint=BY_HAND)
+                raise Corrupt(
+                    f"branches {', '.join(sorted(waiting))} have no trunk", key=self._keys.root, hint=hints.BY_HAND
+                )
             for name, branch in ready.items():
                 del waiting[name]
                 self._add_branch(name, branch)

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from worm.clock import Clock, Ids
 from worm.errors import Corrupt, Fenced, NotFound
 from worm.forks import new_rlock
-from worm.log import BY_HAND, ROOT, DatabaseKind, DbKeys, LogRoot, fence
+from worm.log import DatabaseKind, DbKeys, LogFiles, LogRoot, hints
 from worm.pages.invariants import PAGES
 from worm.pages.manifest import MEMBER, Pages, pages_of
 from worm.store import CasFile, Invariant, Rules, Store
@@ -41,7 +42,7 @@ class _Manifest:
 
 def _numbered(current: _Manifest | None, new: _Manifest, put_id: str) -> _Manifest:
     before = None if current is None else current.root
-    return replace(new, root=fence.numbered(before, new.root, put_id))
+    return replace(new, root=LogFiles.numbered(before, new.root, put_id))
 
 
 def _of_root(holds: Invariant[LogRoot]) -> Invariant[_Manifest]:
@@ -65,7 +66,7 @@ _RULES = Rules(
     is_derived=False,
     blank=_Manifest(LogRoot(), None),
     numbered=_numbered,
-    invariants=(*map(_of_root, ROOT), *map(_of_pages, PAGES)),
+    invariants=(*map(_of_root, LogFiles.INVARIANTS), *map(_of_pages, PAGES)),
 )
 
 
@@ -80,6 +81,7 @@ class PagesRoot:
         self._file: CasFile[_Manifest] = CasFile(
             store, self.keys.root, _Manifest.decode, _Manifest.encode, ids=ids, clock=clock, rules=_RULES
         )
+        self._files = LogFiles(store, self.keys, clock=clock, ids=ids)
         self._lock = new_rlock()
 
     def read(self) -> Pages:
@@ -92,8 +94,14 @@ class PagesRoot:
         with self._lock:
             found = self._file.read()
             if found is None:
-                fence.is_blank(self._store, self.keys, self._file.read)
+                self._files.is_blank(self._file.read)
             return None if found is None or found.root.deleted else found.pages
+
+    def branch_of(self, keys: DbKeys) -> tuple[str, int] | None:
+        """Name and applied slot of the branch with this log; None if there is none, or no page store at all."""
+        pages = self.find()
+        found = {} if pages is None else pages.branches
+        return next(((name, one.slot) for name, one in found.items() if one.id == keys.branch), None)
 
     @property
     def kind(self) -> DatabaseKind:
@@ -117,7 +125,7 @@ class PagesRoot:
         """Create the root. False: there is already one. A copy of it is kept for a repair."""
         with self._lock:
             found = self._file.read()
-            if found is None and fence.is_blank(self._store, self.keys, self._file.read):
+            if found is None and self._files.is_blank(self._file.read):
                 made = _Manifest(LogRoot(kind=kind), None).with_pages(pages)
                 stored = self._file.update(lambda there: made if there is None else None)
                 if stored is not None and stored.pages == pages:
@@ -141,6 +149,10 @@ class PagesRoot:
             )
             backup.update(newer)
             return pages
+
+    def store_time(self) -> datetime:
+        """The current time of the store."""
+        return self._files.store_time()
 
     def change(self, change: Callable[[Pages], Pages | None]) -> Pages:
         """Apply the change until it is stored; None means nothing to do. It must be idempotent. Returns the stored
@@ -168,7 +180,7 @@ class PagesRoot:
 
     def _there(self, found: _Manifest | None, kind: DatabaseKind | None = None) -> Pages:
         if found is None:
-            fence.is_blank(self._store, self.keys, self._file.read)
+            self._files.is_blank(self._file.read)
             hint = "create one with `worm db create`"
             raise NotFound(f"there is no page store {self.keys.db_id!r}", key=self.keys.root, hint=hint)
         wanted = kind or self._kind
@@ -177,5 +189,5 @@ class PagesRoot:
         found.root.check_there(self.keys.root)
         if found.pages is None:
             found.root.check("pages", self.keys.root)
-            raise Corrupt("the root of a page store lacks its pages", key=self.keys.root, hint=BY_HAND)
+            raise Corrupt("the root of a page store lacks its pages", key=self.keys.root, hint=hints.BY_HAND)
         return found.pages

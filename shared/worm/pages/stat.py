@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from worm.clock import Clock, Ids, SystemClock
+from worm.formats import JsonObject
 from worm.log import DbKeys, LogReader
 from worm.pages.layers import Layers
 from worm.pages.manifest import LEVELS, MAIN, Layer, PageBranch, Pages
@@ -46,6 +47,33 @@ class BranchStat:
     read_max: int
     read_mean: float
     write_amplification: float
+    branch: PageBranch = field(repr=False)
+
+    def shape(self) -> JsonObject:
+        """The statistics as JSON."""
+        return {
+            "branch": self.name,
+            "parent": self.parent,
+            "base": self.base,
+            "head": self.head_lsn,
+            "lsn": self.lsn,
+            "horizon": self.horizon,
+            "layers": [
+                {"kind": one.kind, "layers": one.layers, "versions": one.versions, "bytes": one.bytes}
+                for one in self.kinds
+            ],
+            "dropped": self.dropped,
+            "logSlots": self.log_slots,
+            "logBytes": self.log_bytes,
+            "pageBytes": self.page_bytes,
+            "readMax": self.read_max,
+            "readMean": round(self.read_mean, 3),
+            "writeAmplification": round(self.write_amplification, 3),
+        }
+
+    def picture(self, *, width: int = 60, rows: int = 30) -> list[str]:
+        """The layers, one line for each run of them over the same LSNs."""
+        return picture(self.branch, width=width, rows=rows)
 
 
 def branch_stat(
@@ -77,6 +105,7 @@ def branch_stat(
         read_max=max(depths, default=0),
         read_mean=sum(depths) / len(depths) if depths else 0.0,
         write_amplification=stored / written.applied if written.applied else 0.0,
+        branch=branch,
     )
 
 

@@ -8,7 +8,6 @@ save, sweep or `worm repair` catches up.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -20,7 +19,6 @@ from worm.collections import (
     AGAIN,
     EXISTS,
     NO_VERSION,
-    RECORDED_AT_ONCE,
     Change,
     Claiming,
     Collection,
@@ -34,7 +32,7 @@ from worm.collections import (
     Sighting,
     StoredWrite,
     Survey,
-    record_unit,
+    record_writes,
     write_metadata,
 )
 from worm.errors import (
@@ -73,7 +71,6 @@ from worm.store import (
     Put,
     Version,
     Won,
-    chunked,
     in_parallel,
     in_the_way,
     is_remote,
@@ -550,10 +547,9 @@ class Access(Generic[D]):
         numbers, space = self._memory.unfolded(one.id for one in touched), self._collection.definition.space
         changes: Mapping[str, Change | None]
         if self.logged is not None and space is not None:
-            from worm.spaces import database_id
             from worm.upkeep import Materializer
 
-            Materializer(self._session).run(database_id(space), lambda: math.inf)
+            Materializer(self._session).run_space(space)
             self.logged.applied(one.id for one in touched)
         if self._collection.definition.oplog:
             changes = self._record(touched, failed)
@@ -621,10 +617,9 @@ class Access(Generic[D]):
         """The entries of several writes of this session together, if it is certain what they are."""
         changes: dict[str, Change] = {}
         known = [(one, found) for one in touched if one.ahead is None and (found := self._written(one)) is not None]
-        for unit in chunked(known, RECORDED_AT_ONCE) if len(known) > 1 else ():
-            writes = [StoredWrite(one.id, found, *_replaced(one.parent)) for one, found in unit]
-            for write, head in record_unit(self._collection, writes, heads):
-                changes[write.id] = self._news_of(write.id, head, write.document)
+        writes = [StoredWrite(one.id, found, *_replaced(one.parent)) for one, found in known]
+        for write, head in record_writes(self._collection, writes, heads) if len(known) > 1 else ():
+            changes[write.id] = self._news_of(write.id, head, write.document)
         return changes
 
     def _hints(self, touched: Sequence[Touched]) -> Mapping[str, Head]:

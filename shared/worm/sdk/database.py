@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack, cast, get_args, overload
 
 from worm.clock import Clock, Ids, SystemClock
-from worm.collections import load_pushed_schema
 from worm.errors import Conflict, Denied, Hint, Invalid, NotFound, WormError, shown
 from worm.forks import new_lock
 from worm.formats import JsonValue, Position, Schema, load_schema, position_of
@@ -28,12 +27,11 @@ from worm.sdk.shapes import Dicts, model_name
 from worm.sdk.upkeep import Names, Upkeep
 from worm.store import Durability, Store, check_store, in_parallel, is_directory, open_store
 from worm.tables import Progress, silent
-from worm.upkeep import Abandoned, Maintenance, Session, Settings, abandoned
+from worm.upkeep import Abandoned, Maintenance, Session, Settings, load_pushed_schema
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from worm.collections import PushReport
     from worm.sdk.feed import ChangeFeed, ChangeRows
     from worm.sdk.merging import BranchChange, Merge, MergeResult
     from worm.sdk.migrating import Change, MigrationReport
@@ -42,8 +40,9 @@ if TYPE_CHECKING:
     from worm.sdk.searching import HistoryEntry, HistoryRows, HistorySource
     from worm.sdk.sql import Params, SqlRows
     from worm.sdk.transacting import DocumentTransaction
-    from worm.spaces import Branch, OpenSpaces, Policy
-    from worm.upkeep import Materialized, PushPlan, SweepReport, Why, push
+    from worm.spaces import Branch, Materialized, OpenSpaces, Policy
+    from worm.upkeep import PushPlan, PushReport, SweepReport, Why, push
+from worm.upkeep import PushPlan, SweepReport, Why, push
 
 __all__ = ["DocumentDict", "Maintenance", "Model", "Result", "Worm", "connect", "push"]
 
@@ -179,7 +178,7 @@ class Worm(Upkeep):
         if self._has_looked:
             return
         self._has_looked = True
-        found = abandoned(self.store, self.clock)
+        found = Abandoned.all(self.store, self.clock)
         if found and self.settings.maintenance == "inline":
             try:
                 self._take_over(list(found.values()))
@@ -452,10 +451,9 @@ class Worm(Upkeep):
             >>> db.materialize("main").is_done
             True
         """
-        from worm.spaces import database_id
         from worm.upkeep import Materializer
 
-        return Materializer(self).run(database_id(space), lambda: math.inf)
+        return Materializer(self).run_space(space)
 
     # Branches
 
@@ -471,7 +469,6 @@ class Worm(Upkeep):
             ['main', 'draft']
         """
         from worm.sdk.merging import checked_name
-        from worm.spaces import check_branch
 
         position = None if at is None else position_of(at)
         spaces = self._branched_spaces(space)
@@ -484,7 +481,7 @@ class Worm(Upkeep):
             if any(known.name == name for known in self.space(one).branches()):
                 raise Conflict(f"the space {one!r} has or had a branch {shown(name)}", hint="choose another name")
         for one in spaces:
-            self.space(one).create_branch(checked_name(name), parent=check_branch(checked_name(parent)), at=position)
+            self.space(one).create_branch(checked_name(name), parent=checked_name(parent), at=position)
 
     def branches(self, *, space: str | None = None) -> list[Branch]:
         """All branches, the main one first, including deleted ones; of the space of the models, or of `space`.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from worm.collections import SCHEMA_KEY, Document, FieldDiff, diff
+from worm.collections import Document, FieldDiff, diff, layout
 from worm.errors import Conflict, Invalid, WormError, shown
 from worm.formats import JsonObject, ModelDef, Schema, dumps, same
 from worm.sdk.access import Touched
@@ -313,8 +313,8 @@ class Merge:
         """Documents of a pushed model that this session does not know could be neither checked nor written. One
         request, if the branch changed entities that are not documents for this session."""
         others = {one.partition("/")[0] for one in plan.values if self._place(one) is None}
-        found = self._session.store.get(SCHEMA_KEY) if others else None
-        pushed = {} if found is None else Schema.from_bytes(found.body, SCHEMA_KEY).models
+        found = self._session.store.get(layout.SCHEMA_KEY) if others else None
+        pushed = {} if found is None else Schema.from_bytes(found.body, layout.SCHEMA_KEY).models
         unknown = sorted(one for one in others if one in pushed and pushed[one].space == self._space_name)
         if unknown:
             names = ", ".join(unknown)

@@ -108,6 +108,10 @@ class BranchDifference:
     left: Entity
     right: Entity
 
+    def shape(self) -> JsonObject:
+        """The difference as JSON."""
+        return {"id": self.id, "left": self.left.shape(), "right": self.right.shape()}
+
 
 def diff(reads: Reads, left: str, right: str, at: int, newest: int) -> list[BranchDifference]:
     """The differences by id. A deleted entity and one that never existed are equal."""

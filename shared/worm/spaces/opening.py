@@ -92,7 +92,7 @@ def list_spaces(url: str, *, endpoint_url: str | None = None, clock: Clock | Non
         if path.name != f"x{SUFFIX}":
             return [path.stem] if path.is_file() else []
         return sorted(one.stem for one in path.parent.glob(f"*{SUFFIX}") if not segment_problem(one.stem))
-    from worm.pages import databases
+    from worm.log import databases
 
     clock = clock or SystemClock()
     store = open_store(url, endpoint_url=endpoint_url, clock=clock, ids=Ids.system(clock))
@@ -136,6 +136,16 @@ class OpenSpaces:
         self._store, self._clock, self._ids = store, clock, ids
         self._spaces: dict[str, Space] = {}
         self._opening = new_lock()
+
+    @staticmethod
+    def database_of(name: str) -> str:
+        """The database of the space with this name; `Invalid` if it cannot be a name."""
+        return database_id(name)
+
+    @staticmethod
+    def name_of(db_id: str) -> str | None:
+        """The space that a database belongs to, by its name; None for another kind of database."""
+        return db_id.removeprefix(PREFIX) if db_id.startswith(PREFIX) else None
 
     def make(self, name: str) -> Space:
         """The space; created if it does not exist."""

@@ -27,18 +27,7 @@ from worm.errors import CommitStateUnknown, Conflict, Corrupt, Fenced, Invalid, 
 from worm.forks import in_child, new_lock
 from worm.formats import JsonObject
 from worm.log import DbKeys, Lease, Segment
-from worm.pages import (
-    PageConfig,
-    PageDb,
-    PageReader,
-    blob_page,
-    branch_stat,
-    check_data,
-    create_database,
-    maintain,
-    space_pages,
-    verify_pages,
-)
+from worm.pages import PageConfig, PageDb, PageReader, PageTools, space_record
 from worm.spaces.backend import until_decided
 from worm.spaces.page_rows import PageReads, Pages, Source, blob_body
 from worm.spaces.requests import Asked, Asking, Desk, DeskOpen
@@ -138,9 +127,9 @@ class Lane:
         yield from sorted((page, data) for page, data in found.items() if data is not None)
 
     def _pages_of(self, record: JsonObject) -> dict[str, bytes]:
-        written = space_pages(record)
+        written = space_record.space_pages(record)
         for page, data in written.items():
-            check_data(page, data, self.writer.config.page_max_bytes)
+            self.writer.check_size(page, data)
         return written
 
     def _arrived(self, commit: Future[int]) -> None:
@@ -187,7 +176,7 @@ class PageTurn(PageReads):
     def drop_blobs(self, hashes: Collection[str]) -> int:
         places = {digest: self.blob_place(digest) for digest in hashes}
         self.places += [place for place in places.values() if place is not None]
-        self.pages |= {blob_page(digest): None for digest, place in places.items() if place is not None}
+        self.pages |= {space_record.blob_page(digest): None for digest, place in places.items() if place is not None}
         return sum(place is not None for place in places.values())
 
 
@@ -198,6 +187,7 @@ class PageBackend(PageReads):
         self._store = store
         self._db_id = db_id
         self._clock, self._ids = clock, ids
+        self._tools = PageTools(store, db_id, clock=clock, ids=ids)
         self._turn = turns_of(store, db_id)
         self._opening = new_lock()
         self._asking = Asking(store, DbKeys(db_id), clock=clock, ids=ids)
@@ -206,7 +196,7 @@ class PageBackend(PageReads):
         self._closed = False
         if create:
             with suppress(Conflict):  # it already exists
-                create_database(store, db_id, CONFIG, kind="space", clock=clock, ids=ids)
+                self._tools.create(CONFIG, kind="space")
         self._reader: PageReader | None = None
         self._begin()
         self._reader = PageReader.open(store, db_id, kind="space", clock=clock, ids=ids)
@@ -378,7 +368,7 @@ class PageBackend(PageReads):
                 raise Unavailable("a blob was stored too long ago to be referenced now", hint="put it again")
             known = turn.blob_place(row.hash)
             if known is None:
-                turn.pages[blob_page(row.hash)] = blob_body(row, place)
+                turn.pages[space_record.blob_page(row.hash)] = blob_body(row, place)
             elif known != place:
                 turn.places.append(place)  # somebody else was faster
         return known is None or known == place
@@ -410,12 +400,12 @@ class PageBackend(PageReads):
 
     def problems(self) -> Sequence[str]:
         """Problems of the page store below, including parts that no read of the space uses."""
-        found = verify_pages(self._store, self._db_id, clock=self._clock, ids=self._ids)
+        found = self._tools.verify()
         return [f"{one.key}: {one.detail} ({one.kind})" for one in found]
 
     def upkeep(self) -> dict[str, int]:
         """Do the work of the workers `apply` and `compact`, only for this store."""
-        done = maintain(self._store, self._db_id, clock=self._clock, ids=self._ids)
+        done = self._tools.maintain()
         return {
             "applied": done.applied,
             "merged": done.merged,
@@ -425,7 +415,7 @@ class PageBackend(PageReads):
         }
 
     def figures(self) -> dict[str, int]:
-        found = branch_stat(self._store, self._db_id, clock=self._clock, ids=self._ids)
+        found = self._tools.stat()
         layers = {"layers": sum(one.layers for one in found.kinds), "bytes": sum(one.bytes for one in found.kinds)}
         return {**layers, "logSlots": found.log_slots, "logBytes": found.log_bytes}
 

@@ -14,7 +14,6 @@ from typing import NamedTuple, Protocol, TypeVar, cast
 
 from worm.errors import Corrupt, shown
 from worm.formats import JsonObject, JsonValue, dumps, loads_own
-from worm.pages import DATA, OPS, RUN, SNAPPED, EntityHead, Item, ItemRun
 from worm.pages import space_record as pages
 from worm.spaces.results import nothing_resolved
 from worm.spaces.rows import (
@@ -36,7 +35,7 @@ from worm.spaces.rows import (
 from worm.store import chunked
 
 Pages = dict[str, bytes | None]
-WHOLE = frozenset(OPS.index(op) | snapped for op in (SET, DELETE) for snapped in (0, SNAPPED))
+WHOLE = frozenset(pages.OPS.index(op) | snapped for op in (SET, DELETE) for snapped in (0, pages.SNAPPED))
 """The kinds of revisions that need no earlier ones."""
 _CHUNK = 256
 _ASKED_MAX = 16
@@ -61,16 +60,16 @@ class Found(NamedTuple):
 
 
 T = TypeVar("T")
-Search = Generator[list[int], list[ItemRun], T]
+Search = Generator[list[int], list[pages.ItemRun], T]
 """A search: it yields the numbers of the runs that it needs, receives them, and returns the result."""
 
 
-def back(head: EntityHead, upto: int, enough: int, stops: Container[int] = ()) -> Search[list[Found]]:
+def back(head: pages.EntityHead, upto: int, enough: int, stops: Container[int] = ()) -> Search[list[Found]]:
     """The newest revisions with a seq up to `upto`, in order: all after seq `enough`, but none before the last one of a
     kind in `stops`. At least one, if there is one up to `upto`."""
     found: list[Found] = []
 
-    def is_done(number: int, items: Sequence[Item]) -> bool:
+    def is_done(number: int, items: Sequence[pages.Item]) -> bool:
         """Add the items of a run, starting with the last one."""
         for at in range(len(items) - 1, -1, -1):
             seq, op_index, kind = items[at]
@@ -78,7 +77,7 @@ def back(head: EntityHead, upto: int, enough: int, stops: Container[int] = ()) -
                 continue
             if found and seq <= enough:
                 return True
-            found.append(Found(number * RUN + at, seq, op_index, kind))
+            found.append(Found(number * pages.RUN + at, seq, op_index, kind))
             if seq <= enough or kind in stops:
                 return True
         return False
@@ -92,13 +91,13 @@ def back(head: EntityHead, upto: int, enough: int, stops: Container[int] = ()) -
     return found[::-1]
 
 
-def snapshot_upto(head: EntityHead, upto: int) -> Search[int]:
+def snapshot_upto(head: pages.EntityHead, upto: int) -> Search[int]:
     """The seq of the newest snapshot at or before one; 0 if there is none."""
     if head.snapshot <= upto:
         return head.snapshot
     number, items = yield from _last_run(head, upto)
     for seq, _, kind in reversed(items):
-        if seq <= upto and kind & SNAPPED:
+        if seq <= upto and kind & pages.SNAPPED:
             return seq
     if not number:
         return 0
@@ -106,7 +105,7 @@ def snapshot_upto(head: EntityHead, upto: int) -> Search[int]:
     return before.snapshot
 
 
-def _last_run(head: EntityHead, upto: int) -> Search[tuple[int, list[Item]]]:
+def _last_run(head: pages.EntityHead, upto: int) -> Search[tuple[int, list[pages.Item]]]:
     """The number and the items of the last run that begins at or before a seq; items that are not in a run count as the
     last one. The first guess is right if the entity was written evenly. From there, steps double: runs are adjacent, so
     nearby ones cost no request."""
@@ -196,7 +195,7 @@ class PageReads:
         bodies = self._source.get(list(wanted))
         rows: dict[str, list[RevisionRow]] = {}
         for page, (one, item) in wanted.items():
-            op = OPS[item.kind % SNAPPED]
+            op = pages.OPS[item.kind % pages.SNAPPED]
             row = RevisionRow(one, item.seq, item.op_index, op, _data(bodies[page], op, page))
             rows.setdefault(one, []).append(row)
         return rows
@@ -214,7 +213,7 @@ class PageReads:
             shapes = self._shapes(range(after + 1, upto + 1))
             return {one for shape in shapes if shape.get("branch", "") == branch for one in _ids(shape)}
         heads = self._source.scan(*pages.pages_below(f"h\t{branch}"))
-        return {page.split("\t")[2] for page, body in heads if EntityHead.decode(body, page).first <= upto}
+        return {page.split("\t")[2] for page, body in heads if pages.EntityHead.decode(body, page).first <= upto}
 
     def branch(self, name: str) -> BranchRow | None:
         row, end = pages.branch_page(name), pages.branch_end_page(name)
@@ -256,7 +255,7 @@ class PageReads:
         bodies = self._source.get(list(names.values()))
         rows: dict[str, list[RevisionRow]] = {}
         for (one, item), page in names.items():
-            op = OPS[item.kind % SNAPPED]
+            op = pages.OPS[item.kind % pages.SNAPPED]
             data = _data(bodies[page], op, page)
             rows.setdefault(one, []).append(RevisionRow(one, item.seq, item.op_index, op, data))
         return rows
@@ -267,7 +266,7 @@ class PageReads:
             pages.snapshot_page(branch, one, item.seq): (one, item.seq)
             for one, items in self._items(branch, ids).items()
             for item in items
-            if item.kind & SNAPPED
+            if item.kind & pages.SNAPPED
         }
         bodies = self._source.get(list(flagged))
         rows: dict[str, list[SnapshotRow]] = {}
@@ -301,7 +300,7 @@ class PageReads:
         }
         there = self.branch(branch)
         is_same = there is not None and there._replace(head_seq=0) == batch.branch._replace(head_seq=0)
-        heads = {one: known.get(one) or EntityHead() for one in written}
+        heads = {one: known.get(one) or pages.EntityHead() for one in written}
         return pages.space_record(
             _commit_shape(batch.commit), heads, snapshots, None if is_same else _branch_shape(batch)
         )
@@ -315,13 +314,13 @@ class PageReads:
             if row.id not in heads:
                 continue
             items = self._run(branch, {row.id: back(heads[row.id], row.seq, row.seq)})[row.id]
-            if items and items[-1].seq == row.seq and not items[-1].kind & SNAPPED:
+            if items and items[-1].seq == row.seq and not items[-1].kind & pages.SNAPPED:
                 new.setdefault(row.id, {})[items[-1].number] = row.seq
                 written[pages.snapshot_page(branch, row.id, row.seq)] = row.value.encode()
         for one, seqs in new.items():
             head, (number, seq) = heads[one], max(seqs.items())
             head.snapped, head.snapshot = max((head.snapped, head.snapshot), (number + 1, seq))
-            written |= self._flagged(branch, one, head, seqs, SNAPPED)
+            written |= self._flagged(branch, one, head, seqs, pages.SNAPPED)
         return written
 
     def unsnapped(self, branch: str, ids: Sequence[str], keep: int) -> tuple[Pages, int]:
@@ -332,7 +331,7 @@ class PageReads:
         written: Pages = {}
         count = 0
         for one, items in found.items():
-            snapped = [item for item in items if item.kind & SNAPPED]
+            snapped = [item for item in items if item.kind & pages.SNAPPED]
             gone = {item.number: item.seq for item in snapped[: max(0, len(snapped) - keep)]}
             if gone:
                 count += len(gone)
@@ -340,36 +339,42 @@ class PageReads:
                 written |= self._flagged(branch, one, heads[one], gone, 0)
         return written, count
 
-    def _flagged(self, branch: str, id: str, head: EntityHead, seqs: Mapping[int, int], flag: int) -> Pages:
+    def _flagged(self, branch: str, id: str, head: pages.EntityHead, seqs: Mapping[int, int], flag: int) -> Pages:
         """The head, and the runs whose revisions with these numbers and seqs now say whether there is a snapshot."""
         written: Pages = {}
-        touched = {number // RUN for number in seqs if number // RUN < head.runs}
+        touched = {number // pages.RUN for number in seqs if number // pages.RUN < head.runs}
         if flag and touched:  # later runs name the newest snapshot before them
             touched |= set(range(min(touched), head.runs))
         places = sorted(touched)
         for place, run in zip(places, self._runs(branch, {id: places})[id], strict=True):
             before = run.encode()
-            _flag(run.items, place * RUN, seqs, flag)
+            _flag(run.items, place * pages.RUN, seqs, flag)
             if flag:
-                run.snapshot = max(run.snapshot, *(seq for number, seq in seqs.items() if number < (place + 1) * RUN))
+                run.snapshot = max(
+                    run.snapshot, *(seq for number, seq in seqs.items() if number < (place + 1) * pages.RUN)
+                )
             if (body := run.encode()) != before:
                 written[pages.run_page(branch, id, place)] = body
-        _flag(head.items, head.runs * RUN, seqs, flag)
+        _flag(head.items, head.runs * pages.RUN, seqs, flag)
         return {**written, pages.head_page(branch, id): head.encode()}
 
     # Pages
 
-    def heads_of(self, branch: str, ids: Iterable[str]) -> dict[str, EntityHead]:
+    def heads_of(self, branch: str, ids: Iterable[str]) -> dict[str, pages.EntityHead]:
         names = {pages.head_page(branch, one): one for one in ids}
         bodies = self._source.get(list(names))
-        return {one: EntityHead.decode(body, page) for page, one in names.items() if (body := bodies[page]) is not None}
+        return {
+            one: pages.EntityHead.decode(body, page)
+            for page, one in names.items()
+            if (body := bodies[page]) is not None
+        }
 
     def _run(self, branch: str, searches: Mapping[str, Search[T]]) -> dict[str, T]:
         """Run searches side by side: one read gets what all of them need next."""
         found: dict[str, T] = {}
         waiting: dict[str, list[int]] = {}
 
-        def step(one: str, runs: list[ItemRun] | None) -> None:
+        def step(one: str, runs: list[pages.ItemRun] | None) -> None:
             try:
                 waiting[one] = next(searches[one]) if runs is None else searches[one].send(runs)
             except StopIteration as end:
@@ -384,10 +389,10 @@ class PageReads:
                 step(one, runs)
         return found
 
-    def _runs(self, branch: str, numbers: Mapping[str, Sequence[int]]) -> dict[str, list[ItemRun]]:
+    def _runs(self, branch: str, numbers: Mapping[str, Sequence[int]]) -> dict[str, list[pages.ItemRun]]:
         names = {one: [pages.run_page(branch, one, number) for number in some] for one, some in numbers.items()}
         bodies = self._source.get([page for some in names.values() for page in some])
-        return {one: [ItemRun.decode(bodies[page], page) for page in some] for one, some in names.items()}
+        return {one: [pages.ItemRun.decode(bodies[page], page) for page in some] for one, some in names.items()}
 
     def _last_upto(self, seq: int) -> int:
         """The newest commit up to this one."""
@@ -416,10 +421,10 @@ def blob_body(row: BlobRow, place: str) -> bytes:
     return dumps({**row._asdict(), "place": place})
 
 
-def _flag(items: Iterable[Item], first: int, numbers: Container[int], flag: int) -> None:
+def _flag(items: Iterable[pages.Item], first: int, numbers: Container[int], flag: int) -> None:
     for number, item in enumerate(items, start=first):
         if number in numbers:
-            item[2] = item[2] % SNAPPED | flag
+            item[2] = item[2] % pages.SNAPPED | flag
 
 
 def _commit_shape(row: CommitRow) -> JsonObject:
@@ -464,9 +469,9 @@ def _recorded(row: CommitRow) -> Iterator[RevisionRow]:
     operations = loads_own(row.original.encode(), key).get("operations", [])
     for op_index, shape in enumerate(operations if isinstance(operations, list) else [None]):
         op, entity = (shape.get("op"), shape.get("id")) if isinstance(shape, dict) else (None, None)
-        if not isinstance(shape, dict) or not isinstance(op, str) or op not in OPS or not isinstance(entity, str):
+        if not isinstance(shape, dict) or not isinstance(op, str) or op not in pages.OPS or not isinstance(entity, str):
             raise Corrupt("the record of a commit is damaged", key=key)
-        data = None if op == DELETE else dumps(shape[DATA[op]]).decode()
+        data = None if op == DELETE else dumps(shape[pages.DATA[op]]).decode()
         yield RevisionRow(entity, row.seq, op_index, op, data)
 
 

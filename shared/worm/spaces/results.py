@@ -9,8 +9,9 @@ from enum import StrEnum
 
 import orjson
 
+from worm.clock import iso_millis
 from worm.errors import Conflict, Corrupt, Hint, shown
-from worm.formats import JsonObject, loads_own
+from worm.formats import JsonObject, JsonValue, loads_own
 from worm.spaces.operations import ConfirmedRead
 from worm.spaces.rows import ACTIVE, BranchRow, CommitRow, branch_name, branch_title, moment_of
 
@@ -45,6 +46,22 @@ class Entity:
     @property
     def exists(self) -> bool:
         return self.presence is Presence.PRESENT
+
+    @property
+    def value_or_reason(self) -> JsonObject | str:
+        """The document, or why it is missing, for a table."""
+        return f"({self.presence.value})" if self.value is None else self.value
+
+    def shape(self) -> JsonObject:
+        """The entity as JSON."""
+        return {
+            "id": self.id,
+            "branch": self.branch,
+            "at": self.at,
+            "presence": self.presence.value,
+            "seq": self.seq,
+            "value": self.value,
+        }
 
     def as_read(self) -> ConfirmedRead:
         """The read to pass to a transaction that depends on this state."""
@@ -81,6 +98,19 @@ class Committed:
         branch = branch_name(row.branch)
         return cls(row.seq, branch, row.session_id, row.local_seq, tuple(pairs), moment, is_repeat)
 
+    def shape(self) -> JsonObject:
+        """The commit as JSON."""
+        pending: list[JsonValue] = [{"localSeq": local, "seq": seq} for local, seq in self.resolved_pending_reads]
+        return {
+            "seq": self.seq,
+            "branch": self.branch,
+            "sessionId": self.session_id,
+            "localSeq": self.local_seq,
+            "resolvedPendingReads": pending,
+            "createdAt": iso_millis(self.created_at),
+            "isRepeat": self.is_repeat,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
@@ -101,6 +131,26 @@ class LogEntry:
         moment = moment_of(row.created_at)
         branch = branch_name(row.branch)
         return cls(row.seq, branch, row.session_id, row.local_seq, original, resolution, moment)
+
+    @property
+    def summary(self) -> str:
+        """The commit in one line: `set a, delete b`, or the command that created or deleted a branch."""
+        operations = self.original.get("operations")
+        if not isinstance(operations, list):
+            return str(self.original.get("cmd", ""))
+        return ", ".join(f"{one.get('op')} {one.get('id')}" for one in operations if isinstance(one, dict))
+
+    def shape(self) -> JsonObject:
+        """The commit as JSON."""
+        return {
+            "seq": self.seq,
+            "createdAt": iso_millis(self.created_at),
+            "branch": self.branch,
+            "sessionId": self.session_id,
+            "localSeq": self.local_seq,
+            "original": self.original,
+            "resolution": self.resolution,
+        }
 
 
 @dataclass(frozen=True, slots=True)

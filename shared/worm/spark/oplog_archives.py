@@ -32,7 +32,7 @@ from worm.collections import (
     Objects,
     OplogEntry,
     delete_unchanged,
-    digest_of,
+    layout,
     oplogs_of,
 )
 from worm.errors import Corrupt, Invalid, WormError
@@ -156,7 +156,7 @@ class Compactor:
         """Write and verify the archive of these entries, and its time mark. Deletes nothing."""
         originals = self._originals(entity_id, seqs)
         body = b"".join(frames.frame(original.body) for original in originals)
-        name = ArchiveName(seqs[0], seqs[-1], digest_of(body))
+        name = ArchiveName(seqs[0], seqs[-1], layout.digest_of(body))
         self._store.put_if_absent(self._oplog.archives.key(entity_id, name), body)
         archive = self._loaded(entity_id, name)
         self._oplog.marks.put_archive(entity_id, name, archive.entries[0].ts)

@@ -37,9 +37,7 @@ from worm.collections import (
     IdRange,
     IdWalk,
     Row,
-    decode_head,
     documents_of,
-    encode_head,
     histories_of,
     row_weight,
 )
@@ -149,7 +147,7 @@ class StagedRow:
         if self.row is not None:
             shape["row"] = self.row
         if self.head is not None:
-            shape["head"] = encode_head(self.head)
+            shape["head"] = self.head.encode()
         if self.etag is not None:
             shape |= {"etag": self.etag, "modified": self.modified}
         if self.damage is not None:
@@ -165,7 +163,7 @@ class StagedRow:
         return cls(
             id=cast(str, shape["id"]),
             row=cast("Row | None", shape.get("row")),
-            head=None if head is None else decode_head(head),
+            head=None if head is None else Head.decode(head),
             etag=cast("str | None", shape.get("etag")),
             modified=cast(str, shape.get("modified", "")),
             damage=None if damage is None else (damage[0], damage[1]),

@@ -15,17 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from worm.collections import (
-    SCHEMA_KEY,
-    STRANDED_HINT,
-    Collection,
-    predecessors,
-    pushed_before,
-    stranding,
-    successor,
-    unique_indexes,
-    unique_value,
-)
+from worm.collections import Collection, UniqueValue, layout
 from worm.errors import Hint, Invalid, SchemaDiffers, shown
 from worm.formats import (
     SYSTEM_FIELDS,
@@ -39,6 +29,7 @@ from worm.formats import (
     dumps,
 )
 from worm.store import Object, Read, Store, chunked
+from worm.upkeep.pushed_schema import STRANDED_HINT, predecessors, pushed_before, stranding, successor
 from worm.upkeep.session import Session
 
 CHUNK = 500
@@ -153,8 +144,8 @@ class PushPlan:
         """Why the push needs `force`; None if it does not."""
         told = [one.told_misfits() for one in self.models if one.leaves_misfits]
         if self.stranded:
-            return Invalid("; ".join(self.stranded), key=SCHEMA_KEY, hint=STRANDED_HINT)
-        return Invalid("; ".join(told), key=SCHEMA_KEY, hint=MISFIT_HINT) if told else None
+            return Invalid("; ".join(self.stranded), key=layout.SCHEMA_KEY, hint=STRANDED_HINT)
+        return Invalid("; ".join(told), key=layout.SCHEMA_KEY, hint=MISFIT_HINT) if told else None
 
     def to_json(self) -> JsonObject:
         return {
@@ -178,7 +169,7 @@ def plan_push(
     if sample is not None and (type(sample) is not int or sample < 0):
         raise Invalid(f"must be a whole number of at least 0, not {shown(sample)}", path="sample")
     scope = ScanScope(sample, check_new, progress)
-    return plan_over(store, store.get(SCHEMA_KEY), schema, scope)
+    return plan_over(store, store.get(layout.SCHEMA_KEY), schema, scope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +227,7 @@ def schema_differences(old: Schema, new: Schema) -> list[str]:
 def warn_if_different(store: Store, schema: Schema) -> None:
     """Warn if the pushed schema is not the one that the session uses. One request; a damaged pushed schema does not
     matter to a session with its own."""
-    current = store.get(SCHEMA_KEY)
+    current = store.get(layout.SCHEMA_KEY)
     pushed = None if current is None or current.body == schema.to_json() else pushed_before(current, force=True)
     lines = [] if pushed is None else schema_differences(pushed, schema)
     if lines:
@@ -314,7 +305,7 @@ class _Rules:
         """None: no document can break any of them."""
         names = [name for name, one in after.fields.items() if _rule(before.fields.get(name)) != _rule(one)]
         dropped = [name for name in before.fields if name not in after.fields] if after.strict else []
-        unique = tuple(one.field for one in unique_indexes(after) if one not in unique_indexes(before))
+        unique = tuple(one.field for one in after.unique_indexes if one not in before.unique_indexes)
         if after.strict and not before.strict:
             return cls(before.validate_document, after.validate_document, None, unique)
         if not (names or dropped or unique):
@@ -358,7 +349,7 @@ class _Tally:
             if len(self.examples) < EXAMPLES_MAX:
                 self.examples.append(UnfitDocument(entity_id, "; ".join(map(str, problems))))
         for name in self.rules.unique:
-            value = unique_value(name, row)
+            value = UniqueValue.of(name, row)
             if value is not None:
                 self.holders.setdefault((f"{name}={value.text}", value.canonical), []).append(entity_id)
 

@@ -26,11 +26,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from worm.clock import Deadline
 from worm.errors import Invalid, WormError, shown
-from worm.spaces import database_id
+from worm.spaces import Materialized
 from worm.tables import SWEEP_BYTES_MAX, TIDY_BYTES_MAX, Table
-from worm.upkeep.materialize import Materialized, Materializer
+from worm.upkeep.materialize import Materializer
 from worm.upkeep.session import Session
-from worm.upkeep.sweep_cursor import SweepCursor, read_cursor
+from worm.upkeep.sweep_cursor import SweepCursor
 from worm.upkeep.sweep_pass import (
     EVERYTHING,
     DocumentPass,
@@ -104,7 +104,7 @@ class Sweep:
     def _materialize(self, space: str, deadline: Deadline) -> Materialized | WormError:
         """An unreadable space must not stop the others."""
         try:
-            return self._materializer.run(database_id(space), deadline)
+            return self._materializer.run_space(space, deadline)
         except WormError as error:
             return error
 
@@ -139,7 +139,7 @@ class Sweep:
         definition, now = table.collection.definition, table.collection.clock.now()
         if not definition.oplog and not definition.keeps_manifest:
             return
-        cursor = read_cursor(table.collection) if how.resume else SweepCursor()
+        cursor = SweepCursor.read(table.collection) if how.resume else SweepCursor()
         report.is_due = cursor.is_due(now, how.scheduled.every_seconds) or _has_partial_heads(table)
         if not report.is_due:
             report.documents = cursor.listed

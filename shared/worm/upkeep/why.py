@@ -16,7 +16,7 @@ dead letters; this module does not know the queue.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import islice
@@ -32,13 +32,11 @@ from worm.store import Object, ObjectInfo, Store, acceptable
 from worm.tables import Manifest
 from worm.upkeep.session import Session
 from worm.upkeep.system_keys import explain_system
-from worm.upkeep.verdicts import NOTHING, DeadLetterFacts, EntryFacts, ObjectFacts, RowFacts, Verdict, Why, asked
+from worm.upkeep.verdicts import NOTHING, EntryFacts, LookUp, ObjectFacts, RowFacts, Verdict, Why, asked
 
 LIKENESS_MIN = 0.6
 S3 = "s3://"
 ELSEWHERE = Hint("connect() to its location", "name its location with --url")
-
-LookUp = Callable[[str], Sequence[DeadLetterFacts]]
 
 
 def explain_key(session: Session, key: str, *, dead_letters: LookUp | None = None) -> Why:

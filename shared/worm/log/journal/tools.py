@@ -19,6 +19,7 @@ from worm.errors import Conflict, Invalid, NotFound
 from worm.formats import Position, frames, position_of
 from worm.log.common import LogCompactReport, LogLine, LogRepairReport, LogVerifyReport
 from worm.log.journal.file import OPLOG, FileLock, JournalDisk, Replay, chunks, read_log, replay, translated
+from worm.log.journal.pack import PackReport, pack, unpack
 from worm.log.journal.store import LogStore, verify
 
 POLL_SECONDS = 0.2
@@ -33,6 +34,16 @@ class DirectoryTools:
         self._clock = clock or SystemClock()
         if not self._path.is_file():
             raise NotFound(f"there is no {OPLOG} in {directory}", key=str(self._path))
+
+    @staticmethod
+    def pack(directory: Path, file: Path) -> PackReport:
+        """Write a store into one archive file."""
+        return pack(directory, file)
+
+    @staticmethod
+    def unpack(file: Path, directory: Path) -> PackReport:
+        """Create a store from an archive."""
+        return unpack(file, directory)
 
     def verify(self) -> LogVerifyReport:
         return verify(self._directory)

@@ -19,7 +19,6 @@ from worm.collections import (
     Document,
     DocumentVersion,
     Holders,
-    Op,
     Oplog,
     OplogEntry,
     StateAt,
@@ -263,8 +262,7 @@ class BranchOplog(Oplog):
         if state.value is None:
             return OplogEntry(number, "delete", ts, actor, before, metadata=metadata)
         if before is None:
-            op: Op = "create" if number == 1 else "restore"
-            return OplogEntry(number, op, ts, actor, state.value, metadata=metadata)
+            return OplogEntry(number, "create" if number == 1 else "restore", ts, actor, state.value, metadata=metadata)
         changed = diff(before, state.value)
         absent = changed.absent or None
         return OplogEntry(number, "update", ts, actor, None, changed.diff, absent, metadata)

@@ -1,6 +1,6 @@
 """Documents of a model in a space, as one session reads and writes them.
 
-A save writes to the log and is compared with it; documents follow the log (`upkeep/materialize.py`). So a read
+A save writes to the log and is compared with it; documents follow the log (`following.py`). So a read
 asks the log if this session knows that a document may be behind it. A save is a commit: a transaction of one document,
 or of several (`worm.sdk.transacting`).
 

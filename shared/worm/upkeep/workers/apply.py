@@ -5,7 +5,7 @@ where the last one ended, according to the root, and is published by one compare
 duplicated, late, out of order, and go to several workers at once. A message is done when the root says that its segment
 is applied.
 
-For documents in a space, the log is the source of truth (`upkeep/materialize.py`). They are brought to its end
+For documents in a space, the log is the source of truth (`spaces/bridge/following.py`). They are brought to its end
 whatever the root says: the process that flushed may have died before that, or be a writer that does not handle
 documents.
 
@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 
 from worm.clock import Deadline
 from worm.errors import Corrupt, Invalid, NotFound, Unavailable
-from worm.log import VERIFY, DbKeys, segment_of
-from worm.pages import Applier, PagesRoot
+from worm.log import DbKeys, hints
+from worm.pages import Applier
 from worm.upkeep.materialize import Materializer
 from worm.upkeep.session import Session
 from worm.upkeep.workers.batch import BatchOutcome, Message, hints_of
@@ -70,12 +70,12 @@ class Apply:
         settings, logs = self._session.settings, dict[DbKeys, _Log]()
         for message in messages:
             try:
-                hints = hints_of(message.body, bucket=settings.bucket, prefix=settings.prefix)
+                told = hints_of(message.body, bucket=settings.bucket, prefix=settings.prefix)
             except Invalid as mistake:
                 outcome.reject(message.id, mistake)
                 continue
-            found = [segment for hint in hints if (segment := segment_of(hint.key)) is not None]
-            outcome.ignored += len(hints) - len(found) + (not hints)
+            found = [segment for hint in told if (segment := DbKeys.of_segment(hint.key)) is not None]
+            outcome.ignored += len(told) - len(found) + (not told)
             for keys, slot in found:
                 logs.setdefault(keys, _Log(keys)).slots.setdefault(slot, set()).add(message.id)
         return list(logs.values())
@@ -85,14 +85,14 @@ class Apply:
         if left() < FLUSH_SECONDS:
             raise _no_time(log.keys)
         applier = self._applier(log.keys.db_id)
-        found = _branch_of(applier.root, log.keys.branch)
+        found = applier.root.branch_of(log.keys)
         if found is None or not log.messages(after=found[1]):
             outcome.ignored += len(log.slots)
             return found is not None
         try:
             done = applier.run(found[0], left=lambda: left() - FLUSH_SECONDS)
         except NotFound:
-            if _branch_of(applier.root, log.keys.branch) is not None:
+            if applier.root.branch_of(log.keys) is not None:
                 raise
             outcome.ignored += len(log.slots)  # deleted in the meantime
             return False
@@ -101,7 +101,7 @@ class Apply:
         if not done.is_done:
             log.fail(outcome, _no_time(log.keys), after=done.slot)
         else:
-            self._check_rest(log, done.slot, applier.root, outcome)
+            self._check_rest(log, done.slot, applier, outcome)
         return True
 
     def _materialize(self, log: _Log, left: Deadline, outcome: BatchOutcome) -> None:
@@ -111,15 +111,15 @@ class Apply:
         if not self._materializer.run(log.keys.db_id, lambda: left() - FLUSH_SECONDS).is_done:
             log.fail(outcome, _no_time(log.keys))
 
-    def _check_rest(self, log: _Log, end: int, root: PagesRoot, outcome: BatchOutcome) -> None:
+    def _check_rest(self, log: _Log, end: int, applier: Applier, outcome: BatchOutcome) -> None:
         """The log was read to its end without some of these segments: do they exist?"""
         for slot in sorted(slot for slot in log.slots if slot > end):
             key = log.keys.slot(slot)
-            if self._session.store.head(key) is None or _branch_of(root, log.keys.branch) is None:
+            if self._session.store.head(key) is None or applier.root.branch_of(log.keys) is None:
                 outcome.ignored += 1
                 continue
             what = f"the log ends at slot {end}: segments before this one are missing"
-            outcome.fail(log.slots[slot], Corrupt(what, key=key, hint=VERIFY), key=key, database=log.keys.db_id)
+            outcome.fail(log.slots[slot], Corrupt(what, key=key, hint=hints.VERIFY), key=key, database=log.keys.db_id)
 
     def _applier(self, db_id: str) -> Applier:
         applier = self._appliers.pop(db_id, None)
@@ -129,13 +129,6 @@ class Apply:
         for forgotten in list(self._appliers)[:-REMEMBERED_MAX]:
             del self._appliers[forgotten]
         return applier
-
-
-def _branch_of(root: PagesRoot, branch_id: str) -> tuple[str, int] | None:
-    """Name and applied slot of the branch with this id; None if there is none, or no page store at all."""
-    pages = root.find()
-    found = {} if pages is None else pages.branches
-    return next(((name, branch.slot) for name, branch in found.items() if branch.id == branch_id), None)
 
 
 def _no_time(keys: DbKeys) -> Unavailable:

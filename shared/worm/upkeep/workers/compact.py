@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from worm.clock import Deadline
 from worm.errors import Invalid
 from worm.formats import segment_problem
-from worm.pages import CompactReport, Maintainer, databases
+from worm.log import databases
+from worm.pages import CompactReport, Maintainer
 from worm.upkeep.session import Session
 
 STEP_SECONDS = 60.0

@@ -16,12 +16,7 @@ from enum import StrEnum
 from functools import reduce
 from typing import cast
 
-from worm.clock import Clock, iso_seconds, moment_of
-from worm.collections import ATTACHED_KEY
-from worm.errors import Conflict, Denied, Invalid, NotFound, WormError
-from worm.formats import JsonObject, JsonValue, dumps, loads_own, shapes
-from worm.store import Gone, Lost, Store, Won, bucket_settings
-from worm.upkeep.bucket_findings import (
+from worm.cli.bucket_findings import (
     BucketFinding,
     FindingState,
     Settings,
@@ -30,7 +25,12 @@ from worm.upkeep.bucket_findings import (
     nested,
     region_finding,
 )
-from worm.upkeep.bucket_parts import AttachedPlace, Events, SettingPart, attached_prefixes, parts
+from worm.cli.bucket_parts import AttachedPlace, Events, SettingPart, attached_prefixes, parts
+from worm.clock import Clock, iso_seconds, moment_of
+from worm.collections import layout
+from worm.errors import Conflict, Denied, Invalid, NotFound, WormError
+from worm.formats import JsonObject, JsonValue, dumps, loads_own, shapes
+from worm.store import Gone, Lost, Store, Won, bucket_settings
 
 VERSION = 1
 AGAIN = "run the same command again"
@@ -89,16 +89,16 @@ class AttachRecord:
     @classmethod
     def read(cls, store: Store, place: AttachedPlace) -> AttachRecord | None:
         """The record of this location. `Invalid` if it was copied from another location."""
-        found = store.get(ATTACHED_KEY)
+        found = store.get(layout.ATTACHED_KEY)
         if found is None:
             return None
-        shape = loads_own(found.body, ATTACHED_KEY)
-        shapes.check(shape, RECORD, ATTACHED_KEY, hint="it was edited; restore an older version of it")
+        shape = loads_own(found.body, layout.ATTACHED_KEY)
+        shapes.check(shape, RECORD, layout.ATTACHED_KEY, hint="it was edited; restore an older version of it")
         if (shape["bucket"], shape["prefix"]) != (place.bucket, place.prefix):
             there = f"s3://{shape['bucket']}/{shape['prefix']}"
             raise Invalid(
                 f"the record belongs to another location: {there}",
-                key=ATTACHED_KEY,
+                key=layout.ATTACHED_KEY,
                 hint="it was copied here: delete it",
             )
         queue = cast("str | None", shape["queue"])
@@ -122,11 +122,11 @@ class AttachRecord:
         }
         outcome: Won | Lost | Gone
         if self.etag is None:
-            outcome = store.put_if_absent(ATTACHED_KEY, dumps(shape))
+            outcome = store.put_if_absent(layout.ATTACHED_KEY, dumps(shape))
         else:
-            outcome = store.put_if_match(ATTACHED_KEY, dumps(shape), self.etag)
+            outcome = store.put_if_match(layout.ATTACHED_KEY, dumps(shape), self.etag)
         if not isinstance(outcome, Won):
-            raise Conflict("another attach or detach is running", key=ATTACHED_KEY, hint=AGAIN)
+            raise Conflict("another attach or detach is running", key=layout.ATTACHED_KEY, hint=AGAIN)
         return replace(self, etag=outcome.etag)
 
     def planning(self, missing: Iterable[SettingPart], settings: Settings, now: datetime) -> AttachRecord:
@@ -204,7 +204,9 @@ class Attachment:
         around = ["", *("/".join(steps[: at + 1]) + "/" for at in range(len(steps)))] if self.place.prefix else []
         known = attached_prefixes(self.settings["lifecycle"])
         try:
-            found = [one for one in around if one not in known and self._root.head(f"{one}{ATTACHED_KEY}") is not None]
+            found = [
+                one for one in around if one not in known and self._root.head(f"{one}{layout.ATTACHED_KEY}") is not None
+            ]
         except Denied:
             reason = "cannot check whether a prefix around this one is attached: you lack s3:GetObject there"
             return [BucketFinding("prefix", FindingState.UNREADABLE, reason)]
@@ -247,7 +249,7 @@ class Attachment:
         record = self.record()
         if record is None:
             hint = "check the URL; `worm attach` without --apply shows the settings of the bucket"
-            raise NotFound(f"nothing is attached at {self.place.url}", key=ATTACHED_KEY, hint=hint)
+            raise NotFound(f"nothing is attached at {self.place.url}", key=layout.ATTACHED_KEY, hint=hint)
         self.settings = self._bucket.read_all()
         return record, [self._step(one) for one in record.added]
 
@@ -291,8 +293,8 @@ class Attachment:
         left = tuple(one for one in record.added if one.part.setting in failures)
         if left:
             replace(record, added=left).write(self._store, record)
-        elif isinstance(self._store.delete_if_match(ATTACHED_KEY, record.etag or ""), Lost):
-            raise Conflict("an attach was running", key=ATTACHED_KEY, hint=AGAIN)
+        elif isinstance(self._store.delete_if_match(layout.ATTACHED_KEY, record.etag or ""), Lost):
+            raise Conflict("an attach was running", key=layout.ATTACHED_KEY, hint=AGAIN)
         return failures
 
     def _remove(self, setting: str, group: list[SettingPart]) -> None:

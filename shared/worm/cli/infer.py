@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from worm.collections.layout import is_system_key
+from worm.collections import layout
 from worm.errors import Invalid, NotFound, shown
 from worm.formats import (
     FieldDef,
@@ -262,7 +262,7 @@ def _candidates(keys: Iterable[str]) -> tuple[Candidates, list[str]]:
     for at, key in enumerate(keys):
         if at >= KEYS_MAX:
             raise Invalid(f"there are more than {KEYS_MAX} keys", hint="give a longer prefix")
-        if is_system_key(key):
+        if layout.is_system_key(key):
             continue
         *parents, file = key.split("/")
         if not parents or not file.endswith(".json") or not _can_be_document(parents, file):
