@@ -147,8 +147,6 @@ class Pool:
     def in_parallel(self, work: Callable[[T], R], items: Sequence[T], said: Callable[[T], int] | None) -> list[R]:
         """Results in order, worked in turns (`Portions`). With `said`, the expected size of an item in bytes, an item
         that is too large to hold with the others is stopped at a read, and done later (`Room`)."""
-        if len(items) < 2:
-            return [work(one) for one in items]
         if said is None:
             turns = self._turns(items, lambda one: 0)
             return [result for turn in turns for result in self._pool.map(carried(work), turn)]

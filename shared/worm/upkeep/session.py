@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from worm.clock import Clock, Ids, SystemClock
@@ -118,7 +119,6 @@ class Session:
         self._is_fixed = schema is not None
         self._etag: str | None = None
         self._must_probe = probe
-        self._pool = Pool(store, settings.threads)
         if not probe:
             trust(store)
         self._spaces: OpenSpaces | None = None
@@ -132,7 +132,7 @@ class Session:
 
     def _begin_again(self) -> None:
         """A forked child starts with its own threads and tables. Spaces do this themselves."""
-        self._pool = Pool(self.store, self.settings.threads)
+        self.__dict__.pop("_pool", None)
         for table in self._tables.values():
             table.begin_again()
         self._lakes = {}
@@ -243,6 +243,10 @@ class Session:
                 self._spaces.close()
             self.store.close()
 
+    @cached_property
+    def _pool(self) -> Pool:
+        return Pool(self.store, self.settings.threads)
+
     def submit(self, work: Callable[[], R]) -> Future[R]:
         """Run it in the background."""
         return self._pool.submit(work)
@@ -254,4 +258,5 @@ class Session:
         megabytes and a function little memory. `said` is the expected size of an item in bytes. It may be wrong, so
         with it `work` must be safe to stop at any read and to run again: the size that the store reports counts, and an
         item that is too large to hold with the others is done later."""
-        return self._pool.in_parallel(work, list(items), said)
+        listed = list(items)
+        return self._pool.in_parallel(work, listed, said) if len(listed) > 1 else [work(one) for one in listed]
