@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from types import TracebackType
 
-from worm.dev.faulty_store import FaultyStore
 from worm.errors import Corrupt, WormError
 from worm.store.base import Store
+from worm.store.faulty_store import FaultyStore
 from worm.store.resolve import ResolvedWrites
 
 OBJECTS_MAX = 20

@@ -112,6 +112,12 @@ class Ids:
         value = milliseconds << 80 | self.rng.getrandbits(80)
         return "".join([_PAIRS[value >> shift & 1023] for shift in _PAIR_SHIFTS])
 
+    @staticmethod
+    def ulid_start(moment: datetime) -> str:
+        """The first characters of the ULIDs of this millisecond."""
+        milliseconds = int(moment.timestamp() * 1000)
+        return "".join(CROCKFORD[milliseconds >> shift & 31] for shift in range(45, -1, -5))
+
     def uuid(self) -> str:
         """A random (version 4) UUID."""
         bits = self.rng.getrandbits(128)

@@ -8,6 +8,6 @@ DOCS_URL = "https://s3worm.github.io/s3worm-python/"
 DEFAULT_ROLE = "sdk"
 
 
-def user_agent(role: str) -> str:
+def user_agent(role: str | None) -> str:
     """`worm/0.1.0 role/capture`."""
-    return f"worm/{VERSION} role/{role}"
+    return f"worm/{VERSION} role/{role or DEFAULT_ROLE}"

@@ -12,9 +12,9 @@ from tests.api.shop import SCHEMA
 from worm.api.app import Api
 from worm.clock import Ids, VirtualClock
 from worm.collections.layout import SCHEMA_KEY
-from worm.dev.faulty_store import Fault, FaultyStore, Operation
 from worm.formats import load_schema
 from worm.sdk.database import Worm
+from worm.store.faulty_store import Fault, FaultyStore, Operation
 from worm.store.memory import MemoryStore
 
 MANY = 1000

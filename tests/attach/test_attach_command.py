@@ -16,7 +16,7 @@ from worm.cli.attachment import AttachRecord
 from worm.cli.bucket_parts import AttachedPlace, rules
 from worm.clock import Ids, SystemClock, VirtualClock
 from worm.errors import Conflict
-from worm.store.bucket import BucketSettings
+from worm.store.bucket_settings import BucketSettings
 
 pytestmark = pytest.mark.slow  # together more than a few seconds
 

@@ -11,7 +11,7 @@ import pytest
 from worm.cli.bucket_findings import BucketFinding, FindingState, judge, kms_key, region_finding
 from worm.cli.bucket_parts import NOTIFIED, AttachedPlace, Events, check_queue, history_statement, parts
 from worm.errors import Invalid
-from worm.store.bucket import SETTINGS, Setting, Unreadable, same
+from worm.store.bucket_settings import SETTINGS, Setting, Unreadable, same
 
 QUEUE = "arn:aws:sqs:eu-west-1:123456789012:capture"
 PLACE = AttachedPlace("pets", "data/", "eu-west-1")

@@ -23,7 +23,6 @@ from typing import Any
 from tests.harness import BUCKET, created, schema_of
 from worm.clock import Clock, Ids
 from worm.collections.layout import SCHEMA_KEY
-from worm.dev.faulty_store import Fault, FaultyStore, Operation
 from worm.errors import Conflict, Invalid, NotFound, Unavailable, WormError
 from worm.formats import Schema, load_schema
 from worm.formats.strict_json import JsonValue
@@ -31,6 +30,7 @@ from worm.query.needs import STRATEGIES
 from worm.sdk.database import Model, Worm
 from worm.sdk.document import DocumentDict
 from worm.spark.oplog_archives import Compactor
+from worm.store.faulty_store import Fault, FaultyStore, Operation
 from worm.store.memory import MemoryStore
 from worm.tables.verify import verify_collection
 from worm.upkeep.purge import Purge

@@ -15,11 +15,11 @@ from worm.cli.relayout import Relayout
 from worm.collections.entries import Head
 from worm.collections.layout import SCHEMA_KEY
 from worm.collections.reconcile import Reconciled
-from worm.dev.faulty_store import Fault, FaultyStore, Operation, SimulatedCrash
 from worm.errors import Corrupt
 from worm.formats.definition import StorageDef
 from worm.sdk.database import Model
 from worm.store.base import Attempt, Condition, Listed, Object, Store
+from worm.store.faulty_store import Fault, FaultyStore, Operation, SimulatedCrash
 from worm.tables.verify import verify_collection
 
 pytestmark = pytest.mark.slow

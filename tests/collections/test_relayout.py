@@ -12,12 +12,12 @@ from tests.examples import some
 from worm.cli.relayout import Relayout, RelayoutReport, Step, layouts, told, with_storage
 from worm.clock import Ids, VirtualClock
 from worm.collections.layout import BUCKET_SENTINEL, RELAYOUT_KEY, SCHEMA_KEY, StorageResolver
-from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.errors import Conflict, Corrupt
 from worm.formats import Schema, load_schema
 from worm.formats.definition import StorageDef
 from worm.formats.strict_json import JsonValue
 from worm.store.base import Object, Store
+from worm.store.faulty_store import FaultyStore, SimulatedCrash
 from worm.store.memory import MemoryStore
 from worm.upkeep.pushed_schema import load_pushed_schema, push_schema
 

@@ -12,8 +12,8 @@ from tests.collections.trash_room import collection_on
 from worm.clock import Ids, VirtualClock
 from worm.collections.entries import Document
 from worm.collections.snapshots import PruneReport, Snapshot, SnapshotInfo, Snapshots
-from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.errors import Corrupt, Invalid, Unavailable
+from worm.store.faulty_store import FaultyStore, SimulatedCrash
 from worm.store.memory import MemoryStore
 
 NOON = "2026-02-24T12:00:00Z"

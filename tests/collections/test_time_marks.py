@@ -18,11 +18,11 @@ from worm.collections.entries import Document, OplogEntry
 from worm.collections.layout import KeyKind, StorageResolver, mark_name, marked_seq, seconds_left
 from worm.collections.oplog import Oplog
 from worm.collections.reconcile import failure_of
-from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.errors import Denied, Invalid
 from worm.formats import load_schema
 from worm.formats.strict_json import JsonValue
 from worm.store.base import Lost, Won
+from worm.store.faulty_store import FaultyStore, SimulatedCrash
 from worm.store.memory import MemoryStore
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

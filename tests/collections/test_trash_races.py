@@ -9,9 +9,9 @@ from contextlib import suppress
 import pytest
 
 from tests.collections.trash_room import ACME, BETA, DAY, Room
-from worm.dev.faulty_store import Fault, FaultyStore, Operation, SimulatedCrash
 from worm.errors import CommitStateUnknown, Conflict, NotFound
 from worm.store.base import Attempt, AttemptOutcome, Condition
+from worm.store.faulty_store import Fault, FaultyStore, Operation, SimulatedCrash
 from worm.store.memory import MemoryStore
 
 TRASH = ".worm.trash/customers/acme/"

@@ -26,10 +26,10 @@ from tests.lake.lake_room import (
     revision,
 )
 from worm.collections.layout import SCHEMA_KEY
-from worm.dev.faulty_store import Fault, FaultyStore, SimulatedCrash
 from worm.errors import Corrupt, Invalid, Unavailable
 from worm.formats import load_schema
 from worm.formats.strict_json import JsonObject
+from worm.store.faulty_store import Fault, FaultyStore, SimulatedCrash
 from worm.tables.lake.log import DeltaLog
 from worm.tables.lake.publish import Lake, Publication
 from worm.tables.lake.upkeep import lake_status, vacuum

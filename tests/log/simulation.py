@@ -16,7 +16,6 @@ from itertools import pairwise
 from random import Random
 
 from worm.clock import Ids, VirtualClock
-from worm.dev.faulty_store import Fault, FaultyStore, Operation, SimulatedCrash
 from worm.errors import CommitStateUnknown, Denied, Expired, Fenced, NotFound, Unavailable, WormError
 from worm.log.collect import LogCollector
 from worm.log.config import LogConfig
@@ -26,6 +25,7 @@ from worm.log.root import LogRoot
 from worm.log.segment import LogTransaction, Segment
 from worm.log.writer import LogWriter
 from worm.store.base import Attempt, Condition, Listed, NotModified, Object, ObjectInfo, Won
+from worm.store.faulty_store import Fault, FaultyStore, Operation, SimulatedCrash
 from worm.store.memory import MemoryStore
 
 KEYS = DbKeys("main")

@@ -13,7 +13,6 @@ from typing import cast
 import pytest
 
 from worm.clock import Ids, SystemClock, VirtualClock
-from worm.dev.faulty_store import Fault, FaultyStore
 from worm.errors import CommitStateUnknown, Fenced, Invalid, Unavailable, WormError
 from worm.formats.strict_json import JsonObject
 from worm.log.config import LogConfig
@@ -22,6 +21,7 @@ from worm.log.reader import LogReader
 from worm.log.segment import LogTransaction
 from worm.log.writer import LogWriter
 from worm.store.base import Attempt, Condition
+from worm.store.faulty_store import Fault, FaultyStore
 from worm.store.memory import MemoryStore
 
 

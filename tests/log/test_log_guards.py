@@ -12,7 +12,6 @@ from tests.log.test_group_commit import Room as GroupRoom
 from tests.log.test_group_commit import record as group_record
 from tests.log.test_log_writer import KEYS, Room, record
 from worm.clock import Ids, SystemClock
-from worm.dev.faulty_store import Fault, FaultyStore
 from worm.errors import CommitStateUnknown, Corrupt, Fenced, Invalid, Unavailable, WormError
 from worm.log.collect import LogCollector
 from worm.log.config import LogConfig
@@ -20,6 +19,7 @@ from worm.log.group import GroupCommit
 from worm.log.segment import LogTransaction, Segment
 from worm.log.writer import LogWriter
 from worm.store.base import IfAbsent
+from worm.store.faulty_store import Fault, FaultyStore
 from worm.store.s3_errors import attempt_of, failure_of_status
 
 

@@ -10,7 +10,6 @@ from tests.log.test_log_tools import CONFIG, insert
 from tests.log.test_log_tools import KEYS as TOOLS_KEYS
 from tests.log.test_log_tools import Room as ToolsRoom
 from tests.log.test_log_writer import KEYS, Room, record
-from worm.dev.faulty_store import FaultyStore
 from worm.errors import Corrupt, Expired
 from worm.log.common import LogLine
 from worm.log.config import LogConfig
@@ -18,6 +17,7 @@ from worm.log.reader import LogReader
 from worm.log.segment import Segment
 from worm.log.tools import CommitLogTools
 from worm.store.base import ObjectInfo
+from worm.store.faulty_store import FaultyStore
 
 
 def test_a_feed_does_not_skip_what_is_collected_while_it_starts() -> None:

@@ -8,7 +8,6 @@ from itertools import islice
 import pytest
 
 from worm.clock import Ids, VirtualClock
-from worm.dev.faulty_store import FaultyStore
 from worm.errors import Conflict, Corrupt, Invalid, NotFound
 from worm.formats.frames import Torn
 from worm.formats.strict_json import JsonObject, JsonValue
@@ -21,6 +20,7 @@ from worm.log.segment import Segment
 from worm.log.tools import CommitLogTools
 from worm.log.writer import LogWriter
 from worm.store.base import Lost, Store, Won
+from worm.store.faulty_store import FaultyStore
 from worm.store.memory import MemoryStore
 
 KEYS = DbKeys("main")

@@ -11,7 +11,6 @@ from functools import partial
 import pytest
 
 from worm.clock import Ids, VirtualClock
-from worm.dev.faulty_store import Fault, FaultyStore
 from worm.errors import CommitStateUnknown, Corrupt, Denied, Expired, Fenced, Invalid, Unavailable
 from worm.formats.strict_json import JsonObject
 from worm.log.collect import LogCollector
@@ -23,6 +22,7 @@ from worm.log.root import LogRoot
 from worm.log.segment import LogTransaction, Segment
 from worm.log.writer import FENCE_TRIES, TAKEOVER_SECONDS, LogWriter
 from worm.store.base import Attempt, Condition
+from worm.store.faulty_store import Fault, FaultyStore
 from worm.store.memory import MemoryStore
 
 KEYS = DbKeys("main")

@@ -16,10 +16,10 @@ from hypothesis.stateful import (
 )
 
 from tests.pages.page_room import MIN_AGE, Oracle, PausingStore, Room
-from worm.dev.faulty_store import SimulatedCrash
 from worm.errors import Fenced
 from worm.pages.db import PageDb
 from worm.pages.reader import PageReader
+from worm.store.faulty_store import SimulatedCrash
 
 NAMES = ["a", "b", "b/1", "é", "zz", "\x00"]
 PAGES = st.dictionaries(

@@ -9,7 +9,6 @@ from random import Random
 from typing import Any, TypedDict
 
 from worm.clock import Ids, VirtualClock
-from worm.dev.faulty_store import FaultyStore
 from worm.pages.apply import AppliedLog, Applier
 from worm.pages.branches import Branches
 from worm.pages.collect import Garbage, PageCollector
@@ -19,6 +18,7 @@ from worm.pages.manifest import MAIN, Layer, PageBranch, PageConfig, Pages
 from worm.pages.past import Past
 from worm.pages.reader import PageReader
 from worm.store.base import Attempt, Condition, Object, Store
+from worm.store.faulty_store import FaultyStore
 from worm.store.memory import MemoryStore
 
 DB = "d"

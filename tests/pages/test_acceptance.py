@@ -18,7 +18,6 @@ from tests.pages.page_room import DB, MIN_AGE, Oracle, Room, config
 from tests.pages.page_witness import PageWitness
 from tests.pages.test_pages_simulation import simulate
 from worm.dev.aws import Aws, start_moto
-from worm.dev.faulty_store import SimulatedCrash
 from worm.errors import Fenced, SnapshotExpired
 from worm.log.reader import LogReader
 from worm.pages.apply import Applier
@@ -27,6 +26,7 @@ from worm.pages.compact import Compactor
 from worm.pages.db import PageDb, create_database
 from worm.pages.reader import PageReader
 from worm.store.base import Store
+from worm.store.faulty_store import SimulatedCrash
 from worm.store.file import FileStore
 from worm.store.memory import MemoryStore
 from worm.store.s3 import S3Store

@@ -6,12 +6,12 @@ import pytest
 
 from tests.pages.page_room import DB, MIN_AGE, ROOT, PausingStore, Room
 from tests.pages.page_witness import PageWitness
-from worm.dev.faulty_store import SimulatedCrash
 from worm.errors import CommitStateUnknown, Conflict, Corrupt, Fenced, NotFound, SnapshotExpired
 from worm.pages.branches import Branches
 from worm.pages.collect import PageCollector, covered_from
 from worm.pages.manifest import Layer, PageBranch
 from worm.pages.past import BranchPoint, PageDifference
+from worm.store.faulty_store import SimulatedCrash
 
 PAGES = ["a", "b", "c"]
 

@@ -9,9 +9,9 @@ import pytest
 
 from tests.pages.page_room import DB, PausingStore, Room
 from tests.pages.page_witness import PageWitness
-from worm.dev.faulty_store import Fault
 from worm.pages.branches import Branches
 from worm.pages.past import Past
+from worm.store.faulty_store import Fault
 
 ROOT = "d/manifest.json"
 

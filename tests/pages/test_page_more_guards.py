@@ -9,7 +9,6 @@ import pytest
 from tests.pages.page_room import DB, MIN_AGE, PausingStore, Room
 from tests.pages.page_witness import PageWitness
 from worm.clock import Ids
-from worm.dev.faulty_store import Fault
 from worm.errors import CommitStateUnknown, Corrupt, Expired, Fenced, NotFound
 from worm.log.collect import LogCollector
 from worm.log.segment import LogTransaction
@@ -18,6 +17,7 @@ from worm.pages.layer_name import LayerName
 from worm.pages.manifest import Mark, PageBranch
 from worm.pages.records import page_record
 from worm.pages.root import PagesRoot
+from worm.store.faulty_store import Fault
 
 PAGES = ["a", "b", "c"]
 

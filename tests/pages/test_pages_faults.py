@@ -15,10 +15,10 @@ import pytest
 from tests.examples import some
 from tests.pages.page_room import DB, MIN_AGE, PausingStore, Room
 from tests.pages.page_witness import PageWitness
-from worm.dev.faulty_store import SimulatedCrash
 from worm.errors import Fenced
 from worm.pages.apply import Applier
 from worm.pages.collect import PageCollector
+from worm.store.faulty_store import SimulatedCrash
 
 PAGES = ["a", "b", "c"]
 Work = Callable[[], object]

@@ -6,11 +6,11 @@ import pytest
 
 from tests.pages.page_room import DB, MIN_AGE, Oracle, PausingStore, Room
 from tests.pages.page_witness import PageWitness
-from worm.dev.faulty_store import SimulatedCrash
 from worm.errors import Invalid, NotFound, SnapshotExpired
 from worm.pages.branches import Branches
 from worm.pages.collect import PageCollector
 from worm.pages.layer_file import PageVersion
+from worm.store.faulty_store import SimulatedCrash
 
 PAGES = ["a", "b", "c"]
 

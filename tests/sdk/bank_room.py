@@ -11,7 +11,6 @@ from tests.harness import copied, created
 from worm.clock import Deadline, Ids, VirtualClock
 from worm.collections.entries import OplogEntry
 from worm.collections.layout import SCHEMA_KEY
-from worm.dev.faulty_store import FaultyStore
 from worm.formats import load_schema
 from worm.formats.strict_json import JsonObject
 from worm.log.keys import DbKeys
@@ -20,6 +19,7 @@ from worm.spaces.bridge.applied import RUN_MAX, Applied
 from worm.spaces.bridge.following import Materialized
 from worm.spaces.opening import database_id
 from worm.store.base import Attempt, Condition, Store
+from worm.store.faulty_store import FaultyStore
 from worm.store.file import FileStore
 from worm.store.memory import MemoryStore
 from worm.tables.verify import verify_collection

@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from worm.dev.faulty_store import FaultyStore
 from worm.errors import WormError
 from worm.store.base import Attempt, Condition, NotModified, Object, ObjectInfo, Store, Won
+from worm.store.faulty_store import FaultyStore
 from worm.store.memory import MemoryStore
 
 STEPS_MAX = 400

@@ -8,11 +8,11 @@ from typing import Literal
 
 import pytest
 
-from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.errors import Unavailable, UniqueViolation
 from worm.formats import Schema, load_schema
 from worm.sdk.database import Worm, push
 from worm.store.base import Object, Store
+from worm.store.faulty_store import FaultyStore, SimulatedCrash
 from worm.store.memory import MemoryStore
 from worm.tables.verify import verify_collection
 from worm.upkeep.adopt import adopt_models, push_session

@@ -20,11 +20,11 @@ import pytest
 import worm
 from tests.harness import schema_of
 from worm.clock import Ids, VirtualClock
-from worm.dev.faulty_store import Fault, FaultyStore
 from worm.errors import Conflict, Denied, Unavailable
 from worm.formats import load_schema
 from worm.sdk.database import Worm
 from worm.store.base import Gone, Lost, Version, Won
+from worm.store.faulty_store import Fault, FaultyStore
 from worm.store.file import FileStore
 from worm.store.memory import MemoryStore
 from worm.upkeep import folding

@@ -11,11 +11,11 @@ from pydantic import BaseModel
 from tests.sdk.sessions import Bench, must
 from worm.collections.claims import Holders
 from worm.collections.entries import Document
-from worm.dev.faulty_store import Fault, FaultyStore
 from worm.errors import Conflict, Invalid, Unavailable
 from worm.formats.strict_json import JsonValue
 from worm.sdk.access import Touched
 from worm.sdk.document import About, DocumentDict
+from worm.store.faulty_store import Fault, FaultyStore
 
 
 def test_a_bulk_saves_finds_and_deletes_with_a_result_for_each_in_order(bench: Bench) -> None:

@@ -18,13 +18,13 @@ from tests.store.simulated_disk import ROOT, PowerCut, SimulatedDisk, simulated
 from worm.clock import Ids, VirtualClock
 from worm.collections.entries import OplogEntry
 from worm.collections.recording import versions_of
-from worm.dev.faulty_store import Fault, FaultyStore, SimulatedCrash
 from worm.errors import Conflict, Denied, Invalid, Unavailable, UniqueViolation, WormError
 from worm.formats.strict_json import JsonValue
 from worm.sdk import bulk
 from worm.sdk.database import Maintenance, Model, Worm
 from worm.store import wal
 from worm.store.base import Gone, Lost, ObjectInfo, Put, Store, Won
+from worm.store.faulty_store import Fault, FaultyStore, SimulatedCrash
 from worm.store.file import FileStore
 from worm.store.memory import MemoryStore
 

@@ -12,9 +12,9 @@ import pytest
 
 from tests.examples import crash_points, examples
 from tests.sdk.sessions import KEY, Bench, must
-from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.errors import NotFound
 from worm.sdk.database import Model
+from worm.store.faulty_store import FaultyStore, SimulatedCrash
 
 WRITES_MAX = 30
 When = Literal["before", "after"]

@@ -7,12 +7,12 @@ import json
 import pytest
 
 from worm.collections.entries import Document
-from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.errors import Invalid
 from worm.formats import Schema, load_schema
 from worm.formats.strict_json import JsonValue
 from worm.sdk.database import Worm
 from worm.sdk.migration_rules import Convert, RemoveField, Rename, Rule, SetDefault, apply_rules, rules_of
+from worm.store.faulty_store import FaultyStore, SimulatedCrash
 from worm.store.memory import MemoryStore
 from worm.tables.verify import verify_collection
 

@@ -14,12 +14,12 @@ from tests.examples import examples, some
 from tests.sdk.bank_room import SpaceBench
 from tests.sdk.sessions import KINDS, Bench, spent
 from tests.sdk.unique_room import FIELDS, Room
-from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.errors import Conflict, Corrupt, Invalid, UniqueViolation
 from worm.formats import load_schema
 from worm.sdk.database import Model, Worm
 from worm.spaces.bridge.commits import KnownDocument
 from worm.store.base import Object
+from worm.store.faulty_store import FaultyStore, SimulatedCrash
 from worm.store.memory import MemoryStore
 
 IDS = [f"d{number}" for number in range(8)]

@@ -16,7 +16,6 @@ from tests.examples import crash_points, examples, some
 from tests.sdk.bank_room import MAIN, Apart, SpaceBench
 from tests.sdk.sessions import KINDS, must
 from worm.collections.claims import GRACE, Claim, UniqueValue
-from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.errors import Conflict, Invalid, NotFound, Unavailable, UniqueViolation, WormError
 from worm.formats import load_schema
 from worm.formats.strict_json import JsonObject
@@ -24,6 +23,7 @@ from worm.log.keys import DbKeys
 from worm.sdk.database import Model, Worm
 from worm.sdk.document import DocumentDict
 from worm.spaces.operations import patch_document, set_document
+from worm.store.faulty_store import FaultyStore, SimulatedCrash
 from worm.store.memory import MemoryStore
 from worm.upkeep.pushed_schema import push_schema
 

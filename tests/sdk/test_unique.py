@@ -14,11 +14,11 @@ from pydantic import BaseModel
 
 from tests.sdk.sessions import KINDS
 from tests.sdk.unique_room import BOTH, Room
-from worm.dev.faulty_store import Fault, FaultyStore
 from worm.errors import Conflict, Denied, Invalid, Unavailable, UniqueViolation, WormError
 from worm.formats.strict_json import JsonValue
 from worm.sdk.document import DocumentDict
 from worm.store.base import Store
+from worm.store.faulty_store import Fault, FaultyStore
 from worm.upkeep.session import Maintenance, Session, Settings
 from worm.upkeep.sweep import Sweep
 

@@ -10,9 +10,9 @@ import pytest
 
 from tests.examples import crash_points, examples
 from tests.sdk.unique_room import BOTH, Room
-from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.errors import Conflict, NotFound, UniqueViolation
 from worm.sdk.database import Model
+from worm.store.faulty_store import FaultyStore, SimulatedCrash
 
 WRITES_MAX = 30
 HI, OTHER, NEW, GONE = "hi@acme.com", "other@acme.com", "new@acme.com", "gone@acme.com"

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from tests.sdk.unique_room import BOTH, Room
-from worm.dev.faulty_store import FaultyStore
 from worm.errors import UniqueViolation
 from worm.sdk.database import Model
 from worm.sdk.document import DocumentDict
 from worm.store.base import Attempt, Condition
+from worm.store.faulty_store import FaultyStore
 
 HI, OTHER = "hi@acme.com", "other@acme.com"
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from worm.clock import Ids, VirtualClock
-from worm.dev.faulty_store import FaultyStore
 from worm.errors import Invalid, NotFound, SchemaDiffers
 from worm.formats import Schema, load_schema
 from worm.sdk.database import Worm, connect
 from worm.store.base import Listed
+from worm.store.faulty_store import FaultyStore
 from worm.store.file import FileStore
 from worm.store.memory import MemoryStore
 from worm.store.open import open_store

@@ -10,12 +10,12 @@ import pytest
 import worm
 from tests.sdk.sessions import KEY, Bench, must, spent
 from worm.clock import VirtualClock
-from worm.dev.faulty_store import Fault, FaultyStore, Operation
 from worm.errors import CommitStateUnknown, Conflict, Invalid, NotFound
 from worm.formats.strict_json import JsonValue
 from worm.sdk.access import Result
 from worm.sdk.database import Model
 from worm.store.base import Store
+from worm.store.faulty_store import Fault, FaultyStore, Operation
 
 
 def test_patch_removes_by_null_and_keeps_the_rest_and_update_sets_null(bench: Bench) -> None:

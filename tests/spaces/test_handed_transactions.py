@@ -15,7 +15,6 @@ import pytest
 
 from tests.spaces.space_room import change, put, seqs, value
 from worm.clock import Ids, SystemClock, VirtualClock
-from worm.dev.faulty_store import FaultyStore
 from worm.errors import CommitStateUnknown, Denied, Fenced, Invalid, NotFound, Unavailable
 from worm.formats.strict_json import JsonObject, dumps
 from worm.log.keys import DbKeys
@@ -28,6 +27,7 @@ from worm.spaces.results import PatchConflict, ReadConflict
 from worm.spaces.space import Space
 from worm.spaces.transacting import Author, TransactionRequest
 from worm.store.base import Store, Won
+from worm.store.faulty_store import FaultyStore
 from worm.store.memory import MemoryStore
 
 pytestmark = pytest.mark.slow  # together more than a few seconds

@@ -12,7 +12,6 @@ import pytest
 
 from tests.spaces.space_room import change, drop, put, seqs, value
 from worm.clock import Ids, VirtualClock
-from worm.dev.faulty_store import Fault, FaultyStore
 from worm.errors import CommitStateUnknown, Denied, Fenced, WormError
 from worm.pages.reader import PageReader
 from worm.spaces import page_backend
@@ -21,6 +20,7 @@ from worm.spaces.page_backend import FLUSHED, LOSSES_MAX, OPENING_SECONDS, Lane,
 from worm.spaces.results import Committed, Presence, ReadConflict
 from worm.spaces.space import Space
 from worm.store.base import Lost, Won
+from worm.store.faulty_store import Fault, FaultyStore
 from worm.store.memory import MemoryStore
 
 DB = "space-main"

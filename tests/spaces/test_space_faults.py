@@ -16,13 +16,13 @@ import pytest
 
 from tests.spaces.bank_worker import ACCOUNTS, BRANCHES, balance
 from worm.clock import Ids, VirtualClock
-from worm.dev.faulty_store import Fault, FaultyStore
 from worm.errors import Conflict, WormError
 from worm.formats.strict_json import JsonObject
 from worm.spaces import page_backend
 from worm.spaces.operations import SpaceConfig
 from worm.spaces.page_backend import PageBackend, Turns
 from worm.spaces.space import Space
+from worm.store.faulty_store import Fault, FaultyStore
 from worm.store.memory import MemoryStore
 
 FEW = ACCOUNTS[:12]

@@ -6,6 +6,7 @@ import itertools
 import pickle
 import time
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,6 +36,7 @@ from worm.spark.plan import (
     Paper,
     billion,
     claim_slices,
+    far_apart,
     grouped,
     paper_definition,
     plan,
@@ -306,3 +308,15 @@ def test_the_driver_keeps_only_the_first_of_many_problems() -> None:
 
 def test_parts_of_an_index_are_as_many_as_the_setting_says_until_they_would_be_too_large() -> None:
     assert [parts_wanted(pairs, 16) for pairs in (1, 100_000, 3_200_000, 100_000_000)] == [1, 5, 16, 500]
+
+
+def test_tasks_that_run_together_are_far_apart_in_the_keys() -> None:
+    assert far_apart(8) == [0, 4, 2, 6, 1, 5, 3, 7]
+    for count in (0, 1, 2, 3, 48, 1000):
+        order = far_apart(count)
+        assert sorted(order) == list(range(count))
+    order = far_apart(1000)
+    for together in (10, 50, 100):
+        first = sorted(order[:together])
+        gaps = [after - before for before, after in pairwise(first)]
+        assert min(gaps) >= 1000 // together // 2

@@ -13,7 +13,6 @@ import pytest
 from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
 from tests.spark.source_room import SourceRoom, memory_url
-from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.errors import Conflict, Fenced, Invalid
 from worm.formats.strict_json import JsonObject
 from worm.sdk.database import Worm
@@ -23,6 +22,7 @@ from worm.spark.source.saving import JobModel, Saver
 from worm.spark.source.sink import Batch, StreamSink, begun, write_batch
 from worm.spark.source.writer import Writing, Written
 from worm.store.base import metered
+from worm.store.faulty_store import FaultyStore, SimulatedCrash
 from worm.tables.verify import verify_collection
 
 Row = Mapping[str, object]

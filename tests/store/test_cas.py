@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import pytest
 
 from worm.clock import Ids, VirtualClock
-from worm.dev.faulty_store import FaultyStore
 from worm.errors import CommitStateUnknown, Corrupt, Unavailable
 from worm.formats.strict_json import dumps, loads_own
 from worm.store.base import Lost, Won
 from worm.store.cas import ATTEMPTS_MAX, UNKNOWN_MAX, CasFile, InvariantBroken, Rules
+from worm.store.faulty_store import FaultyStore
 from worm.store.memory import MemoryStore
 
 KEY = "counter.json"

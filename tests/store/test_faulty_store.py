@@ -6,9 +6,9 @@ from typing import Literal
 
 import pytest
 
-from worm.dev.faulty_store import Fault, FaultyStore, SimulatedCrash
 from worm.errors import CommitStateUnknown, Denied, Unavailable
 from worm.store.base import Object, Read, Store, Won
+from worm.store.faulty_store import Fault, FaultyStore, SimulatedCrash
 from worm.store.memory import MemoryStore
 
 

@@ -17,7 +17,7 @@ from worm.clock import Clock, Ids, SystemClock, VirtualClock
 from worm.errors import CommitStateUnknown, Unavailable
 from worm.store.base import AttemptOutcome, IfAbsent, Lost, Won
 from worm.store.open import open_store
-from worm.store.pace import FORGET_SECONDS, PATIENCE_SECONDS, RATE_MIN, Pace, Rate, far_apart, pace_of
+from worm.store.pace import FORGET_SECONDS, PATIENCE_SECONDS, RATE_MIN, Pace, Rate, pace_of
 from worm.store.resolve import DEADLINE_SECONDS, MAX_ATTEMPTS
 from worm.store.s3 import RETRY_SECONDS, TOO_FAST, TRIES, S3Store
 from worm.store.s3_errors import TryAgain, attempt_of, failure_of_status
@@ -397,15 +397,3 @@ def test_the_module_imports_nothing_heavy() -> None:
 
 
 # The order of tasks
-
-
-def test_tasks_that_run_together_are_far_apart_in_the_keys() -> None:
-    assert far_apart(8) == [0, 4, 2, 6, 1, 5, 3, 7]
-    for count in (0, 1, 2, 3, 48, 1000):
-        order = far_apart(count)
-        assert sorted(order) == list(range(count))
-    order = far_apart(1000)
-    for together in (10, 50, 100):
-        first = sorted(order[:together])
-        gaps = [after - before for before, after in pairwise(first)]
-        assert min(gaps) >= 1000 // together // 2

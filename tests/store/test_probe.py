@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.emulators import new_bucket
-from worm.dev.faulty_store import Fault, FaultyStore, Operation
 from worm.errors import Denied, Unavailable, UnsafeStore
 from worm.store.base import Attempt, AttemptOutcome, Condition, IfAbsent, Store
+from worm.store.faulty_store import Fault, FaultyStore, Operation
 from worm.store.file import FileStore
 from worm.store.memory import MemoryStore
 from worm.store.probe import PROBE_PREFIX, probe_store, require_safe

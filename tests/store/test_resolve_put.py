@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from worm.clock import Ids, VirtualClock
-from worm.dev.faulty_store import Fault, FaultyStore
 from worm.errors import CommitStateUnknown, Denied, Unavailable
 from worm.store.base import (
     PUT_ID,
@@ -24,6 +23,7 @@ from worm.store.base import (
     Won,
     content_etag,
 )
+from worm.store.faulty_store import Fault, FaultyStore
 from worm.store.memory import MemoryStore
 from worm.store.resolve import DEADLINE_SECONDS, MAX_ATTEMPTS, resolve_delete, resolve_put
 

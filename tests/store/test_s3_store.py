@@ -28,7 +28,6 @@ from worm.store.base import (
     Won,
     about_to_read,
     content_etag,
-    same_version,
 )
 from worm.store.parallel import Postponed, Room
 from worm.store.s3 import TRIES, S3Store
@@ -348,7 +347,7 @@ def test_a_version_from_before_versioning_stays_readable_after_it_was_replaced(m
     new = store.put("doc", b"new")
     newest, oldest = store.versions("doc")
     assert (newest.version_id, oldest.version_id) == (new.version_id, NULL_VERSION)
-    assert same_version(oldest.version_id, old.version_id)
+    assert oldest.is_version(old.version_id)
     found = store.get_many([Read("doc", newest.version_id), Read("doc", oldest.version_id)])
     assert [item.body for item in found if isinstance(item, Object)] == [b"new", b"old"]
 

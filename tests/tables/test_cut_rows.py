@@ -272,7 +272,7 @@ def test_deltas_are_not_merged_into_one_that_is_too_large() -> None:
 def test_change_sets_are_bounded_and_large_ones_are_folded_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred messages that name a hundred large rows each would take all memory of the tables function."""
     monkeypatch.setattr("worm.collections.entries.CHANGE_SET_BYTES", 3000)
-    monkeypatch.setattr("worm.upkeep.workers.tables.TURN_BYTES", 5000)
+    monkeypatch.setattr("worm.store.parallel.Portions.BYTES", 5000)
     path = DataPath(schema_of(fields=FIELDS, indexes={}))
     for at in range(20):
         path.put(f"c{at}", {"name": f"n{at}", "body": "x" * 1000})

@@ -12,10 +12,10 @@ from tests.harness import DataPath
 from tests.query.asking import query_table
 from tests.tables.test_spread_tables import assert_answers, files_of, fill, oplog, purge, root_of, spread_path
 from tests.tables.test_view import ACTIVE, change, requests, state_of
-from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.errors import Corrupt
 from worm.query.execute import Reader
 from worm.query.needs import Request
+from worm.store.faulty_store import FaultyStore, SimulatedCrash
 from worm.tables import tree
 from worm.tables.manifest import Manifest
 from worm.tables.parquet_part import ParquetFiles, ParquetPart

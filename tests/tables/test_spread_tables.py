@@ -16,9 +16,9 @@ from tests.examples import examples, some
 from tests.harness import DataPath, schema_of
 from worm.collections.entries import Change, Head
 from worm.collections.layout import SCHEMA_KEY
-from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.formats import IndexDef, load_schema
 from worm.formats.strict_json import JsonValue
+from worm.store.faulty_store import FaultyStore, SimulatedCrash
 from worm.tables import tree
 from worm.tables.layout import T
 from worm.tables.manifest import Manifest

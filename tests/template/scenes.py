@@ -15,13 +15,13 @@ from tests.sdk.sessions import must
 from tests.template.recorder import Recorder
 from tests.workers.pages_room import DAY, Room
 from worm.collections.layout import SCHEMA_KEY
-from worm.dev.faulty_store import Fault, FaultyStore, SimulatedCrash
 from worm.dev.iam import Call
 from worm.formats import load_schema
 from worm.pages.branches import Branches
 from worm.pages.compact import Compactor as PageCompactor
 from worm.spark.oplog_archives import Compactor
 from worm.store.base import PUT_ID
+from worm.store.faulty_store import Fault, FaultyStore, SimulatedCrash
 from worm.upkeep.purge import Purge
 from worm.upkeep.sweep import Sweep
 from worm.upkeep.workers.batch import Message

@@ -15,7 +15,6 @@ from tests.sdk.bank_room import MAIN, Apart, SpaceBench
 from tests.sdk.sessions import must
 from worm.clock import Deadline
 from worm.collections.layout import SCHEMA_KEY
-from worm.dev.faulty_store import Fault, FaultyStore, SimulatedCrash
 from worm.errors import Corrupt, Unavailable
 from worm.pages.apply import Applier
 from worm.pages.branches import Branches
@@ -24,6 +23,7 @@ from worm.pages.manifest import PageConfig
 from worm.pages.root import PagesRoot
 from worm.spaces.bridge.following import Materialized
 from worm.spaces.operations import set_document
+from worm.store.faulty_store import Fault, FaultyStore, SimulatedCrash
 from worm.upkeep.materialize import Materializer
 from worm.upkeep.sweep import Sweep
 from worm.upkeep.workers.apply import FLUSH_SECONDS, Apply

@@ -12,11 +12,11 @@ from tests.harness import BUCKET, DataPath, created, schema_of
 from tests.workers.function_room import Deployed, Functions
 from worm.clock import Ids, VirtualClock
 from worm.collections.layout import SCHEMA_KEY
-from worm.dev.faulty_store import FaultyStore
 from worm.errors import Denied, Invalid, NotFound
 from worm.formats import load_schema
 from worm.sdk.database import push
 from worm.store.base import Attempt, AttemptOutcome, Condition, NotModified, Object
+from worm.store.faulty_store import FaultyStore
 from worm.store.memory import MemoryStore
 from worm.tables.table import Table
 from worm.upkeep.session import Session, Settings

@@ -11,10 +11,10 @@ import pytest
 from tests.harness import CUSTOMER, DataPath, created, schema_of
 from worm.collections.layout import SCHEMA_KEY
 from worm.collections.origins import write_metadata
-from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.errors import Denied
 from worm.formats import load_schema
 from worm.store.base import Lost, Won
+from worm.store.faulty_store import FaultyStore, SimulatedCrash
 from worm.store.memory import MemoryStore
 
 KEEPING = schema_of(softDelete=True, snapshots={"enabled": True, "every": 2, "maxAge": "30d", "maxCount": 5})

@@ -11,11 +11,11 @@ import pytest
 from tests.harness import created
 from tests.sdk.bank_room import SpaceBench
 from tests.sdk.sessions import must
-from worm.dev.faulty_store import Fault, FaultyStore
 from worm.errors import Unavailable
 from worm.sdk.database import Model
 from worm.spaces.bridge.origins import outdated
 from worm.store.base import Attempt, Condition
+from worm.store.faulty_store import Fault, FaultyStore
 from worm.tables.verify import verify_collection
 from worm.upkeep.materialize import Materializer
 from worm.upkeep.sweep import Sweep

@@ -15,7 +15,6 @@ from tests.sdk.bank_room import MAIN, Apart, SpaceBench
 from tests.sdk.interleaving import Actor, every_order
 from tests.sdk.sessions import must
 from worm.clock import VirtualClock
-from worm.dev.faulty_store import Fault, FaultyStore, SimulatedCrash
 from worm.errors import Unavailable
 from worm.log.keys import DbKeys
 from worm.sdk.database import Model
@@ -23,6 +22,7 @@ from worm.sdk.document import DocumentDict
 from worm.spaces.bridge.applied import RUN_MAX, Applied
 from worm.spaces.bridge.origins import commit_of
 from worm.store.base import Store
+from worm.store.faulty_store import Fault, FaultyStore, SimulatedCrash
 from worm.store.memory import MemoryStore
 from worm.upkeep import materialize
 from worm.upkeep.materialize import Materializer

@@ -16,12 +16,12 @@ import pytest
 from tests.harness import created
 from tests.workers.function_room import Functions
 from tests.workers.pages_room import DAY, Room
-from worm.dev.faulty_store import Fault, FaultyStore, SimulatedCrash
 from worm.errors import Corrupt, Invalid, NotFound, Unavailable
 from worm.log.keys import DbKeys
 from worm.log.writer import LogWriter
 from worm.pages.branches import Branches
 from worm.pages.compact import Compactor
+from worm.store.faulty_store import Fault, FaultyStore, SimulatedCrash
 from worm.upkeep.workers.apply import REMEMBERED_MAX, Apply
 from worm.upkeep.workers.compact import STEP_SECONDS
 

@@ -14,10 +14,10 @@ from tests.collections.trash_room import ACME, DAY, collection_on
 from worm.clock import Ids, VirtualClock, iso_seconds
 from worm.collections.layout import SCHEMA_KEY
 from worm.collections.trash import Deletion
-from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.errors import Unavailable
 from worm.formats import load_schema
 from worm.store.base import Lost, ObjectInfo
+from worm.store.faulty_store import FaultyStore, SimulatedCrash
 from worm.store.memory import MemoryStore
 from worm.upkeep.purge import CHUNK, Purge, PurgeReport
 from worm.upkeep.session import Session, Settings

@@ -12,9 +12,9 @@ import random
 import pytest
 
 from tests.harness import DataPath, schema_of
-from worm.dev.faulty_store import Fault, FaultyStore, SimulatedCrash
 from worm.errors import WormError
 from worm.formats.strict_json import JsonValue
+from worm.store.faulty_store import Fault, FaultyStore, SimulatedCrash
 from worm.tables import tree
 
 SEEDS = [int(os.environ["WORM_SEED"])] if "WORM_SEED" in os.environ else range(int(os.environ.get("WORM_SEEDS", "150")))

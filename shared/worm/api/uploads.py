@@ -20,7 +20,7 @@ from worm.collections import Collection, origins
 from worm.errors import Invalid
 from worm.formats import JsonObject
 from worm.sdk import decode_version, note_of_write
-from worm.store import Condition, IfAbsent, IfMatch, is_remote
+from worm.store import IfAbsent, IfMatch, is_remote
 
 if TYPE_CHECKING:
     from worm.store import S3Store
@@ -63,7 +63,7 @@ def _check_mode(collection: Collection, *, is_new: bool) -> None:
         raise Invalid(f"{collection.name} is {'read-only' if mode == 'readonly' else 'append-only'}")
 
 
-def _condition(collection: Collection, entity_id: str, tags: Tags | None) -> Condition:
+def _condition(collection: Collection, entity_id: str, tags: Tags | None) -> IfAbsent | IfMatch:
     """The condition of the upload, if it holds now."""
     found = collection.documents.store.head(collection.documents.key(entity_id))
     named = f"{collection.name} '{entity_id}'"

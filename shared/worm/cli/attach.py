@@ -22,7 +22,7 @@ from worm.clock import Clock, Ids, SystemClock
 from worm.collections import layout
 from worm.errors import Invalid, WormError
 from worm.formats import JsonObject, JsonValue, Schema, load_schema
-from worm.store import BucketSettings, Store, bucket_and_prefix, ensure_safe, open_store, split_url
+from worm.store import Store, bucket_settings, ensure_safe, open_store, split_url
 from worm.upkeep import ModelProgress, PushReport, push
 
 EXIT_MISSING = 1
@@ -96,7 +96,7 @@ class _Opened:
         self.clock: Clock = SystemClock()
         ids = Ids.system(self.clock)
         bucket, prefix = _parsed(url)
-        settings = BucketSettings(bucket, endpoint_url=endpoint_url, clock=self.clock, ids=ids)
+        settings = bucket_settings.BucketSettings(bucket, endpoint_url=endpoint_url, clock=self.clock, ids=ids)
         region = settings.region
         arn = None if queue is None else check_queue(queue, region)
         self.place = AttachedPlace(bucket, prefix, region, events, arn, settings.endpoint_url)
@@ -154,10 +154,10 @@ def _in_bar(bar: Progress) -> ModelProgress:
 
 def _parsed(url: str) -> tuple[str, str]:
     """Bucket and prefix. A slash is added to a prefix without one: the workers see whole path segments."""
-    text, scheme, rest = split_url(url)
-    if scheme != "s3":
-        raise Invalid(f"{text!r} is not a bucket", hint="only buckets have settings: write s3://bucket[/prefix]")
-    bucket, prefix = bucket_and_prefix(text, rest)
+    parts = split_url(url)
+    if parts.scheme != "s3":
+        raise Invalid(f"{parts.text!r} is not a bucket", hint="only buckets have settings: write s3://bucket[/prefix]")
+    bucket, prefix = parts.bucket_and_prefix()
     if bucket.endswith(DIRECTORY_BUCKET):
         raise Invalid(f"{bucket!r} is a directory bucket, which keeps no versions", hint="use a general purpose bucket")
     prefix = prefix.strip("/")

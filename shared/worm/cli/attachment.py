@@ -30,7 +30,7 @@ from worm.clock import Clock, iso_seconds, moment_of
 from worm.collections import layout
 from worm.errors import Conflict, Denied, Invalid, NotFound, WormError
 from worm.formats import JsonObject, JsonValue, dumps, loads_own, shapes
-from worm.store import BucketSettings, Gone, Lost, Store, Unreadable, Won, same
+from worm.store import Gone, Lost, Store, Won, bucket_settings
 
 VERSION = 1
 AGAIN = "run the same command again"
@@ -134,7 +134,7 @@ class AttachRecord:
         planned = {one.name: one for one in self.added}
         for part in missing:
             current = settings[part.setting]
-            was = None if isinstance(current, Unreadable) else part.there(current)
+            was = None if isinstance(current, bucket_settings.Unreadable) else part.there(current)
             planned[name_of(part)] = AddedPart(part, was, iso_seconds(now))
         return replace(self, added=tuple(planned.values()))
 
@@ -185,7 +185,9 @@ class DetachStep:
 class Attachment:
     """A location, its settings and its record. `root` is the store of the whole bucket."""
 
-    def __init__(self, store: Store, root: Store, bucket: BucketSettings, place: AttachedPlace, clock: Clock) -> None:
+    def __init__(
+        self, store: Store, root: Store, bucket: bucket_settings.BucketSettings, place: AttachedPlace, clock: Clock
+    ) -> None:
         self.place = place
         self.settings: Settings = {}
         self._store, self._root, self._bucket, self._clock = store, root, bucket, clock
@@ -253,12 +255,12 @@ class Attachment:
 
     def _step(self, one: AddedPart) -> DetachStep:
         part, current = one.part, self.settings[one.part.setting]
-        if isinstance(current, Unreadable):
+        if isinstance(current, bucket_settings.Unreadable):
             return DetachStep(one, StepOutcome.STAYS, f"it cannot be read: you lack {current.action}")
         found = part.there(current)
         if found is None:
             return DetachStep(one, StepOutcome.GONE, "it was already removed")
-        if not same({"": found}, {"": part.value}):
+        if not bucket_settings.same({"": found}, {"": part.value}):
             return DetachStep(one, StepOutcome.STAYS, "it was changed since")
         if part.setting == "versioning":
             suspend = command(self.place, "versioning", {"Status": "Suspended"})
@@ -272,7 +274,7 @@ class Attachment:
         lifecycle = self.settings["lifecycle"]
         if not one.is_done:
             return "attach was interrupted, so it may belong to somebody else"
-        if isinstance(lifecycle, Unreadable):
+        if isinstance(lifecycle, bucket_settings.Unreadable):
             return f"cannot check whether another prefix is attached: you lack {lifecycle.action}"
         others = sorted(attached_prefixes(lifecycle) - {self.place.prefix})
         return f"s3://{self.place.bucket}/{others[0]} is attached and needs it" if others else ""

@@ -37,7 +37,7 @@ from worm.cli.bucket_parts import (
 )
 from worm.collections import layout
 from worm.formats import JsonObject, JsonValue
-from worm.store import MINIMUM_SIZE, SETTINGS, Setting, Unreadable
+from worm.store import bucket_settings
 
 NONCURRENT_DAYS_MIN = 14
 """The time that a dead-letter queue keeps a message: capture reads old versions to record what it missed."""
@@ -91,7 +91,7 @@ class BucketFinding:
         }
 
 
-Settings = Mapping[str, Setting]
+Settings = Mapping[str, bucket_settings.Setting]
 
 
 def judge(place: AttachedPlace, settings: Settings) -> list[BucketFinding]:
@@ -110,7 +110,7 @@ def judge(place: AttachedPlace, settings: Settings) -> list[BucketFinding]:
     found = list[BucketFinding]()
     for name, is_needed, judged in judges:
         current = settings[name]
-        if isinstance(current, Unreadable):
+        if isinstance(current, bucket_settings.Unreadable):
             found.append(_unreadable(place, name, current, is_needed))
         else:
             found += judged(place, current)
@@ -118,15 +118,15 @@ def judge(place: AttachedPlace, settings: Settings) -> list[BucketFinding]:
     return [_with_command(place, settings, found, one) for one in found]
 
 
-def _unreadable(place: AttachedPlace, name: str, current: Unreadable, is_needed: bool) -> BucketFinding:
+def _unreadable(place: AttachedPlace, name: str, current: bucket_settings.Unreadable, is_needed: bool) -> BucketFinding:
     reason = f"it cannot be checked: you lack {current.action}. Ask somebody with this permission"
-    look = _aws(place, SETTINGS[name].get.replace("_", "-"))
+    look = _aws(place, bucket_settings.SETTINGS[name].get.replace("_", "-"))
     return BucketFinding(name, FindingState.UNREADABLE, reason, is_needed, look)
 
 
-def kms_key(encryption: Setting) -> str | None:
+def kms_key(encryption: bucket_settings.Setting) -> str | None:
     """The customer-managed key of the bucket; None for keys of S3 and AWS."""
-    rule = {} if isinstance(encryption, Unreadable) else _default_encryption(encryption)
+    rule = {} if isinstance(encryption, bucket_settings.Unreadable) else _default_encryption(encryption)
     key = str(rule.get("KMSMasterKeyID") or "")
     is_kms = str(rule.get("SSEAlgorithm", "")).startswith("aws:kms")
     return key if is_kms and key and not key.endswith("alias/aws/s3") else None
@@ -134,11 +134,11 @@ def kms_key(encryption: Setting) -> str | None:
 
 def command(place: AttachedPlace, setting: str, value: JsonObject) -> str:
     """The exact command for this setting."""
-    put = SETTINGS[setting].put.replace("_", "-")
+    put = bucket_settings.SETTINGS[setting].put.replace("_", "-")
     extra: list[str] = []
-    if setting == "lifecycle" and MINIMUM_SIZE in value:
-        extra = ["--transition-default-minimum-object-size", str(value[MINIMUM_SIZE])]
-        value = {name: part for name, part in value.items() if name != MINIMUM_SIZE}
+    if setting == "lifecycle" and bucket_settings.MINIMUM_SIZE in value:
+        extra = ["--transition-default-minimum-object-size", str(value[bucket_settings.MINIMUM_SIZE])]
+        value = {name: part for name, part in value.items() if name != bucket_settings.MINIMUM_SIZE}
     option = {
         "versioning": "versioning-configuration",
         "notification": "notification-configuration",
@@ -170,7 +170,7 @@ def _with_command(
 ) -> BucketFinding:
     """One command adds all that a setting lacks: a second one would undo the first."""
     current = settings.get(one.setting)
-    if one.state is not FindingState.MISSING or current is None or isinstance(current, Unreadable):
+    if one.state is not FindingState.MISSING or current is None or isinstance(current, bucket_settings.Unreadable):
         return one
     lacking = [part for other in found if other.setting == one.setting for part in other.parts]
     wanted = reduce(lambda made, part: part.added_to(made), lacking, current)
@@ -550,7 +550,7 @@ def region_finding(place: AttachedPlace, configured: str | None) -> BucketFindin
     return BucketFinding("region", FindingState.ADVICE, reason, command=f"export AWS_REGION={place.region}")
 
 
-def _neighbours(place: AttachedPlace, lifecycle: Setting) -> Iterator[BucketFinding]:
+def _neighbours(place: AttachedPlace, lifecycle: bucket_settings.Setting) -> Iterator[BucketFinding]:
     for other in sorted(attached_prefixes(lifecycle) - {place.prefix}):
         if _meet(other, place.prefix):
             yield nested(place, other)

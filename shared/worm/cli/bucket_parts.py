@@ -18,7 +18,7 @@ from typing import cast
 from worm.collections import layout
 from worm.errors import Invalid, shown
 from worm.formats import JsonObject, JsonValue
-from worm.store import DERIVED_TAG, PROBE_PREFIX, Setting, Unreadable, same
+from worm.store import DERIVED_TAG, PROBE_PREFIX, bucket_settings
 
 CHANGE_SET_DAYS = 7
 ABORT_DAYS = 7
@@ -106,9 +106,11 @@ class SettingPart:
     def is_met(self, current: JsonObject) -> bool:
         """Does the setting have this value, under any name?"""
         if not self.id_name:
-            return same({"": current.get(self.member)}, {"": self.value})
+            return bucket_settings.same({"": current.get(self.member)}, {"": self.value})
         wanted = _unnamed(cast(JsonObject, self.value), self.id_name)
-        return any(same(_unnamed(one, self.id_name), wanted) for one in members(_modern(current), self.member))
+        return any(
+            bucket_settings.same(_unnamed(one, self.id_name), wanted) for one in members(_modern(current), self.member)
+        )
 
     def added_to(self, current: JsonObject) -> JsonObject:
         if not self.id_name:
@@ -123,7 +125,7 @@ class SettingPart:
     def removed_from(self, current: JsonObject) -> JsonObject:
         """The setting without the part, if it is unchanged."""
         found = self.there(current)
-        if found is None or not same({"": found}, {"": self.value}):
+        if found is None or not bucket_settings.same({"": found}, {"": self.value}):
             return current
         if not self.id_name:
             return {name: value for name, value in current.items() if name != self.member}
@@ -211,9 +213,9 @@ def parts(place: AttachedPlace) -> list[SettingPart]:
     return [versioning(), eventbridge(), *queue, *rules(place), history_statement(place)]
 
 
-def attached_prefixes(lifecycle: Setting) -> set[str]:
+def attached_prefixes(lifecycle: bucket_settings.Setting) -> set[str]:
     """Attached prefixes of the bucket, according to our rules."""
-    if isinstance(lifecycle, Unreadable):
+    if isinstance(lifecycle, bucket_settings.Unreadable):
         return set()
     ours = [one for one in members(lifecycle, "Rules") if str(one.get("ID")).startswith(CHANGES_RULE)]
     return {rule_prefix(one).removesuffix(f"{layout.CHANGES_DIR}/") for one in ours}

@@ -24,7 +24,7 @@ from worm.cli.output import count, echo
 from worm.errors import Conflict, Invalid, NotFound, WormError, shown
 from worm.formats import JsonObject, ModelDef, Schema, load_schema
 from worm.sdk import collection_of, connect
-from worm.store import bucket_and_prefix, split_url
+from worm.store import split_url
 from worm.upkeep import load_pushed_schema
 
 FIRST_MODEL = "Customer"
@@ -92,7 +92,7 @@ def init(
     target = _place(target, is_given=_is_url_given(context))
     name = _answer(model, "Name of your first model?", FIRST_MODEL, _name_check(format))
     schema = load_schema(_schema_shape(name))
-    is_directory = split_url(target.url)[1] != "s3"
+    is_directory = split_url(target.url).scheme != "s3"
     usual = "yes" if is_directory else "no"
     given = None if example is None else ("yes" if example else "no")
     wants_example = _is_yes(_answer(given, "Store three example documents there?", usual, _is_yes))
@@ -151,9 +151,9 @@ def _place(target: Target, *, is_given: bool) -> Target:
     def check(url: str) -> None:
         if url.lower().startswith("memory:"):
             raise Invalid(f"{shown(url)} ends with the program", hint="name a directory, or s3://bucket/prefix")
-        text, scheme, rest = split_url(url)
-        if scheme == "s3":
-            bucket_and_prefix(text, rest)  # to open it takes credentials, which the program needs and this does not
+        parts = split_url(url)
+        if parts.scheme == "s3":
+            parts.bucket_and_prefix()  # to open it takes credentials, which the program needs and this does not
         else:
             target.overridden(url=url).store()
 

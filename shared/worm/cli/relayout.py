@@ -29,7 +29,7 @@ from worm.clock import iso_seconds
 from worm.collections import KeyInfo, KeyKind, StorageResolver, delete_unchanged, layout
 from worm.errors import Conflict, Corrupt, Invalid, NotFound
 from worm.formats import JsonValue, ModelDef, Schema, StorageDef, dumps, loads_own
-from worm.store import PUT_ID, PUT_TRY, Gone, Listed, Lost, Object, ObjectInfo, Read, Store, Won, chunked
+from worm.store import Gone, Listed, Lost, Object, ObjectInfo, Read, Store, Won, chunked
 from worm.upkeep import load_pushed_schema, push_schema
 
 Directory = Literal["oplog", "snapshots", "trash"]
@@ -260,8 +260,7 @@ class Relayout:
         found = self._store.get(moved.listed.key)
         if found is None:
             return "packed" if moved.is_for_ever else "gone"
-        metadata = {name: value for name, value in found.metadata.items() if name not in (PUT_ID, PUT_TRY)}
-        outcome = self._store.put_if_absent(moved.target, found.body, metadata=metadata)
+        outcome = self._store.put_if_absent(moved.target, found.body, metadata=found.own_metadata)
         if isinstance(outcome, Won):
             return "copied"
         return "present" if outcome.current.body == found.body else "different"

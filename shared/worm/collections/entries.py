@@ -24,7 +24,7 @@ from typing import Literal, cast
 from worm.collections.difference import apply as apply_diff
 from worm.errors import Corrupt
 from worm.formats import JsonObject, JsonValue, Missing, dumps, field_value, loads_own, shapes
-from worm.store import NULL_VERSION, Version, same_version
+from worm.store import NULL_VERSION, Version
 from worm.values import dataclass
 
 Op = Literal["create", "update", "delete", "restore"]
@@ -216,7 +216,7 @@ class Head:
 
     def names(self, version: Version) -> bool:
         """Whether this head records the version. Without a version id, the etag has to decide."""
-        if not same_version(self.version_id, version.version_id):
+        if not version.is_version(self.version_id):
             return False
         if version.version_id not in (None, NULL_VERSION):
             return True

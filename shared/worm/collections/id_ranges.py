@@ -17,7 +17,7 @@ from typing import Protocol, cast
 
 from worm.collections.layout import StorageResolver
 from worm.errors import Corrupt, Invalid
-from worm.formats import JsonObject, ModelDef, escape_id, id_segment, loads_own, shapes, unescaped
+from worm.formats import JsonObject, ModelDef, escape_id, id_segment, loads_own, shapes, unescape_id
 from worm.store import Store
 from worm.values import dataclass
 
@@ -311,7 +311,7 @@ def _shared_start(within: IdRange) -> str:
 def _unescaped_start(segment: str) -> str:
     """What an id begins with whose segment begins like this: the last character may have only a part of its escapes."""
     ends = range(len(segment), max(-1, len(segment) - _ESCAPES_MAX), -1)
-    return next(filter(None, (unescaped(segment[:end]) for end in ends)), "")
+    return next(filter(None, (unescape_id(segment[:end]) for end in ends)), "")
 
 
 def _may_be_in(within: IdRange, prefix: str) -> bool:

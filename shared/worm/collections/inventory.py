@@ -33,7 +33,7 @@ from urllib.parse import unquote_plus
 
 from worm.errors import Corrupt, Invalid, NotFound, shown
 from worm.formats import JsonValue, loads_own, shapes
-from worm.store import NULL_VERSION, Store, Version, bucket_and_prefix, exact_etag, open_store, split_url, whole_seconds
+from worm.store import NULL_VERSION, Store, Version, open_store, split_url
 from worm.values import dataclass
 
 if TYPE_CHECKING:
@@ -181,12 +181,12 @@ def version_of(row: Mapping[str, Any], prefix: str, source: str) -> Version | No
     is_marker = _flag(row.get("IsDeleteMarker"), default=False, source=source)
     is_latest = _flag(row.get("IsLatest"), default=True, source=source)
     name = row.get("VersionId") or NULL_VERSION
-    return Version(
-        key=key[len(prefix) :],
-        version_id=None if name == NULL_VERSION and is_latest else name,
+    return Version.of(
+        key[len(prefix) :],
+        None if name == NULL_VERSION and is_latest else name,
         etag="" if is_marker else _etag(row["ETag"], source),
         size=0 if is_marker else _size(row.get("Size"), source),
-        last_modified=_moment(row["LastModifiedDate"], source),
+        moment=_moment(row["LastModifiedDate"], source),
         is_latest=is_latest,
         is_delete_marker=is_marker,
     )
@@ -197,12 +197,13 @@ def version_of(row: Mapping[str, Any], prefix: str, source: str) -> Version | No
 
 def _place(url: str) -> tuple[str, str]:
     """The URL of the store with the manifest, and its key."""
-    text, scheme, rest = split_url(url)
+    parts = split_url(url)
+    text, scheme, rest = parts
     name = PurePosixPath(rest)
     if name.name != MANIFEST_NAME:
         raise Invalid(f"{shown(text)} does not end with {MANIFEST_NAME}", hint=f"write s3://bucket/…/{MANIFEST_NAME}")
     if scheme == "s3":
-        bucket, key = bucket_and_prefix(text, rest)
+        bucket, key = parts.bucket_and_prefix()
         return f"s3://{bucket}", key
     if scheme == "file":
         return text[: -len(MANIFEST_NAME) - 1], MANIFEST_NAME
@@ -211,10 +212,10 @@ def _place(url: str) -> tuple[str, str]:
 
 def place_of(url: str) -> tuple[str | None, str]:
     """The bucket of a store, and what its keys start with there. A directory has no name of a bucket."""
-    text, scheme, rest = split_url(url)
-    if scheme != "s3":
+    parts = split_url(url)
+    if parts.scheme != "s3":
         return None, ""
-    bucket, prefix = bucket_and_prefix(text, rest)
+    bucket, prefix = parts.bucket_and_prefix()
     return bucket, f"{prefix.strip('/')}/" if prefix.strip("/") else ""
 
 
@@ -345,12 +346,12 @@ def _size(value: object, source: str) -> int:
 
 def _etag(value: object, source: str) -> str:
     if value is None or isinstance(value, str):
-        return exact_etag(value or "")
+        return value or ""
     raise Corrupt(f"{shown(value)} is not an etag", key=source, hint=ELSEWHERE)
 
 
 def _moment(value: object, source: str) -> datetime:
-    """From a time of CSV (`2026-02-24T01:02:03.000Z`) or of Parquet. Whole seconds, as everywhere. Without one, the
+    """From a time of CSV (`2026-02-24T01:02:03.000Z`) or of Parquet. Without one, the
     version may be newer than anything."""
     if value in (None, ""):
         return _UNKNOWN_TIME
@@ -358,4 +359,4 @@ def _moment(value: object, source: str) -> datetime:
         moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
     except ValueError as error:
         raise Corrupt(f"{shown(value)} is not a time", key=source, hint=ELSEWHERE) from error
-    return whole_seconds(moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC))
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

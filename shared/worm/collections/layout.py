@@ -39,7 +39,7 @@ from worm.formats import (
     dumps_document,
     id_segment,
     segment_id,
-    unescaped,
+    unescape_id,
 )
 from worm.values import dataclass
 
@@ -469,7 +469,7 @@ def _parse_document(model: ModelDef, rest: list[str]) -> KeyInfo:
 
 def segment_fault(segment: str) -> str:
     """Why a segment is not a valid id, and the right segment for the id that was probably meant."""
-    meant = unescaped(segment)
+    meant = unescape_id(segment)
     fault = f"{segment!r} has a broken escape" if meant is None else f"{segment!r} is not the escaped form of an id"
     id = segment if meant is None else meant  # noqa: A001  # as everywhere here
     try:

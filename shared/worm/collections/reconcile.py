@@ -59,7 +59,7 @@ from worm.collections.snapshots import Snapshots
 from worm.collections.trash import Deletion, Trash, Trashed
 from worm.errors import Invalid, Unavailable, WormError
 from worm.formats import JsonObject, JsonValue
-from worm.store import Object, Version, attempt_of, is_directory, same_version
+from worm.store import Object, Version, is_directory
 from worm.values import dataclass
 
 ROUNDS_MAX = 10
@@ -397,7 +397,7 @@ class _Round:
         if latest is None or latest.is_delete_marker:
             is_current = found is None
         else:
-            is_current = found is not None and same_version(found.version_id, latest.version_id)
+            is_current = found is not None and found.is_version(latest.version_id)
         if not is_current:
             raise _StartAgain(None)
 
@@ -524,7 +524,7 @@ class _Round:
         if standing.is_own:
             named = Origin()
         elif source is not None:
-            named = Origin(actor_of(source), standing.commit, put_id=attempt_of(source))
+            named = Origin(actor_of(source), standing.commit, put_id=source.attempt)
         elif self._head is not None:
             named = self._owner.origins.deletion(self._id, self._head, version.last_modified)
         else:

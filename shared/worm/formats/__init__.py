@@ -1,4 +1,13 @@
-"""Formats."""
+"""The formats of this library: strict and canonical JSON, schema.json, ids, positions in a history.
+
+Reading refuses what two readers could interpret differently; writing gives the same bytes in every process. Damage of
+an *own object*, one that this library wrote, is `Corrupt` with its key; a mistake in a *document* is `Invalid` with its
+path. Nothing here sends a request or knows a store.
+
+- `shapes`: what stored JSON must look like.
+- `frames`: lines of JSON with a checksum, for logs.
+- *segment*: the part of a key that represents an id.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +45,7 @@ if TYPE_CHECKING:
         needs_escape,
         segment_id,
         segment_problem,
-        unescaped,
+        unescape_id,
     )
     from worm.formats.members import Problem
     from worm.formats.position import Position, before_the_kept, moment_in_utc, past_the_end, position_of
@@ -53,11 +62,11 @@ if TYPE_CHECKING:
         dumps,
         dumps_document,
         field_value,
+        in_order,
         loads,
         loads_document,
         loads_own,
         normal,
-        ordered,
         same,
         type_name,
     )
@@ -70,11 +79,11 @@ else:
         fields: FieldDef FieldsDef is_datetime
         frames:
         ids: IdType SINGLETON_ID check_safe escape_id id_problem id_segment needs_escape segment_id segment_problem
-        ids: unescaped
+        ids: unescape_id
         members: Problem
         position: Position before_the_kept moment_in_utc past_the_end position_of
         shapes:
         strict_json: JsonObject JsonValue MAX_BYTES MAX_DEPTH MISSING Missing as_json check_json child_path dumps
-        strict_json: dumps_document field_value loads loads_document loads_own normal ordered same type_name
+        strict_json: dumps_document field_value in_order loads loads_document loads_own normal same type_name
         """,
     )

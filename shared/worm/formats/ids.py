@@ -109,11 +109,11 @@ def segment_id(segment: str) -> str | None:
     """The id of a segment in a key; None if it belongs to no id (an escape is broken, missing or unnecessary)."""
     if "%" not in segment:
         return None if needs_escape(segment) else segment
-    named = unescaped(segment) if segment.startswith("%") else None
+    named = unescape_id(segment) if segment.startswith("%") else None
     return named if named is not None and needs_escape(named) and escape_id(named) == segment else None
 
 
-def unescaped(segment: str) -> str | None:
+def unescape_id(segment: str) -> str | None:
     """The segment with its escapes decoded, canonical or not; None if one is broken."""
     if "%" in _ESCAPES.sub("", segment):
         return None

@@ -345,7 +345,7 @@ def as_json(value: object, path: str = "") -> object:
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, set | frozenset):
-        return ordered(as_json(item, path) for item in value)
+        return in_order(as_json(item, path) for item in value)
     if isinstance(value, dict):
         return {key: as_json(item, child_path(path, key)) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -355,7 +355,7 @@ def as_json(value: object, path: str = "") -> object:
     return value
 
 
-def ordered(members: Iterable[object]) -> list[JsonValue]:
+def in_order(members: Iterable[object]) -> list[JsonValue]:
     """The members of a set as a sorted list."""
     return cast("list[JsonValue]", sorted(members, key=_sorted_place))
 

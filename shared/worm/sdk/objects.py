@@ -32,8 +32,8 @@ from worm.formats import (
     as_json,
     child_path,
     dumps,
+    in_order,
     is_datetime,
-    ordered,
     type_name,
 )
 from worm.sdk.document import ATTRIBUTE, DocumentDict, Provenance, bring_dict, provenance_of
@@ -270,5 +270,5 @@ def _numbered(written: JsonValue, value: object, field: FieldDef | None, path: s
     if isinstance(value, set | frozenset) and isinstance(written, list):
         of = None if field is None else field.items
         texts = {str(item): item for item in value if isinstance(item, Decimal)}
-        return ordered(_numbered(one, texts.get(str(one)), of, child_path(path, at)) for at, one in enumerate(written))
+        return in_order(_numbered(one, texts.get(str(one)), of, child_path(path, at)) for at, one in enumerate(written))
     return written

@@ -23,7 +23,7 @@ from worm.formats import (
     as_json,
     check_json,
     child_path,
-    ordered,
+    in_order,
     type_name,
 )
 
@@ -85,5 +85,5 @@ def _value(value: object, field: FieldDef | None, path: str, depth_left: int) ->
             raise Invalid("is nested too deeply", path=path)
         of = None if field is None else field.items
         items = [_value(item, of, child_path(path, at), depth_left - 1) for at, item in enumerate(value)]
-        return ordered(items) if isinstance(value, set | frozenset) else items
+        return in_order(items) if isinstance(value, set | frozenset) else items
     return cast(JsonValue, as_json(value, path))

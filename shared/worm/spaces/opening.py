@@ -70,7 +70,7 @@ def open_backend(
     """Only the backend. The engine is imported only for the URL that needs it."""
     _check(url, name, create, endpoint_url, clock, ids)
     clock = clock or SystemClock()
-    if split_url(url)[1] == "sqlite":
+    if split_url(url).scheme == "sqlite":
         from worm.spaces.sqlite_backend import SqliteBackend
 
         path = database_path(url, name)
@@ -87,7 +87,7 @@ def open_backend(
 def list_spaces(url: str, *, endpoint_url: str | None = None, clock: Clock | None = None) -> list[str]:
     """The names of all spaces at a URL, sorted."""
     _check(url, "", True, endpoint_url, clock, None)
-    if split_url(url)[1] == "sqlite":
+    if split_url(url).scheme == "sqlite":
         path = database_path(url, "x")
         if path.name != f"x{SUFFIX}":
             return [path.stem] if path.is_file() else []

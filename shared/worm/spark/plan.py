@@ -543,3 +543,11 @@ def _short(number: float) -> str:
         if number >= limit:
             return f"{number / limit:.3g} {name}"
     return f"{math.ceil(number)}"
+
+
+def far_apart(count: int) -> list[int]:
+    """The numbers below `count` in an order in which neighbors are far apart, and the first ones are spread evenly over
+    all (by reversed bits: 0 4 2 6 1 5 3 7). Tasks that run at the same time then read ranges of keys that S3 has split,
+    or can split."""
+    bits = max(1, (count - 1).bit_length())
+    return sorted(range(count), key=lambda number: int(f"{number:0{bits}b}"[::-1], 2))

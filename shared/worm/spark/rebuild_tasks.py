@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from worm.collections import IdRange
 from worm.spark.cluster import JobSpec, parallelism
-from worm.spark.plan import tasks_for
+from worm.spark.plan import far_apart, tasks_for
 from worm.spark.staging import (
     Answer,
     BuiltPart,
@@ -27,7 +27,6 @@ from worm.spark.staging import (
     catch_up,
     survey,
 )
-from worm.store import far_apart
 from worm.tables import Piece, Table
 
 if TYPE_CHECKING:

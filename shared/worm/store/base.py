@@ -59,11 +59,6 @@ Durability = Literal["power", "process"]
 """What an acknowledged write in a directory survives: a power cut, or only the end of its process."""
 
 
-def same_version(one: str | None, other: str | None) -> bool:
-    """Whether two version ids name the same version of a key: None and `"null"` do (see `Version`)."""
-    return (one or NULL_VERSION) == (other or NULL_VERSION)
-
-
 def check_store(given: object) -> None:
     """`Invalid` for what is not a store."""
     if not callable(getattr(given, "put_if_absent", None)):
@@ -82,6 +77,11 @@ def is_remote(store: Store) -> bool:
     return store.url.startswith("s3:")
 
 
+def same_version(one: str | None, other: str | None) -> bool:
+    """Whether two version ids name the same version of a key: None and `"null"` do (see `Version`)."""
+    return (one or NULL_VERSION) == (other or NULL_VERSION)
+
+
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
     """What a HEAD returns. `version_id` is None if the store keeps no versions."""
@@ -93,11 +93,20 @@ class ObjectInfo:
     version_id: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
 
+    def is_version(self, version_id: str | None) -> bool:
+        """Whether the id names this version of the key (see `Version`)."""
+        return same_version(self.version_id, version_id)
 
-def attempt_of(found: ObjectInfo) -> str | None:
-    """The attempt of a conditional write that stored this object, or the object that it was copied from."""
-    put_id, number = found.metadata.get(PUT_ID), found.metadata.get(PUT_TRY)
-    return put_id if put_id is None or number is None else f"{put_id}.{number}"
+    @property
+    def attempt(self) -> str | None:
+        """The attempt of a conditional write that stored this object, or the object that it was copied from."""
+        put_id, number = self.metadata.get(PUT_ID), self.metadata.get(PUT_TRY)
+        return put_id if put_id is None or number is None else f"{put_id}.{number}"
+
+    @property
+    def own_metadata(self) -> dict[str, str]:
+        """The metadata that the writer gave, without the names of the attempt."""
+        return {name: value for name, value in self.metadata.items() if name not in (PUT_ID, PUT_TRY)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +131,7 @@ class Version:
     """One version of a key, or a delete marker (`etag` empty, `size` 0).
 
     `version_id` can always be passed to `get` to read exactly this version. A version from before versioning was
-    turned on has the id None while it is the latest, and `"null"` afterward. Compare ids with `same_version`.
+    turned on has the id None while it is the latest, and `"null"` afterward. Compare ids with `is_version`.
     """
 
     key: str
@@ -132,6 +141,25 @@ class Version:
     last_modified: datetime
     is_latest: bool
     is_delete_marker: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        key: str,
+        version_id: str | None,
+        *,
+        etag: str | None,
+        size: int,
+        moment: datetime,
+        is_latest: bool,
+        is_delete_marker: bool,
+    ) -> Version:
+        """With its etag and time as every store has them, however a listing spells them."""
+        return cls(key, version_id, exact_etag(etag), size, whole_seconds(moment), is_latest, is_delete_marker)
+
+    def is_version(self, version_id: str | None) -> bool:
+        """Whether the id names this version of the key."""
+        return same_version(self.version_id, version_id)
 
 
 @dataclass(frozen=True, slots=True)

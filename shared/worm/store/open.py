@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 from urllib.parse import unquote, urlsplit
 
 from worm.clock import Clock, Ids
@@ -43,7 +43,8 @@ def open_store(
         'memory://files'
     """
     _check_parts(clock, ids)
-    text, scheme, rest = split_url(url)
+    parts = split_url(url)
+    text, scheme, rest = parts
     if scheme == "":
         return _open_file(_directory(text), clock, ids, durability)
     if scheme == "file":
@@ -56,7 +57,7 @@ def open_store(
     if scheme == "s3":
         from worm.store.s3 import S3Store
 
-        bucket, prefix = bucket_and_prefix(text, rest)
+        bucket, prefix = parts.bucket_and_prefix()
         return S3Store(
             bucket,
             prefix,
@@ -77,8 +78,33 @@ def _check_parts(clock: object, ids: object) -> None:
         raise Invalid(f"takes a source of ids, not {shown(ids)}", path="ids", hint="leave it out")
 
 
-def split_url(url: str | Path) -> tuple[str, str, str]:
-    """The text of the URL, its scheme in lowercase (empty for a path) and the part after `://`.
+class UrlParts(NamedTuple):
+    """The text of a URL, its scheme in lowercase (empty for a path) and the part after `://`."""
+
+    text: str
+    scheme: str
+    rest: str
+
+    def bucket_and_prefix(self) -> tuple[str, str]:
+        """The bucket and the prefix of an S3 URL."""
+        bucket, _, prefix = self.rest.partition("/")
+        if not bucket:
+            raise Invalid(f"{shown(self.text)} does not name a bucket", hint="write s3://bucket or s3://bucket/prefix")
+        if "?" in self.text or "#" in self.text:
+            raise Invalid(
+                f"{shown(self.text)} contains '?' or '#'",
+                hint="a URL holds only a bucket and a prefix; pass settings as arguments",
+            )
+        if not _BUCKET.fullmatch(bucket) or ".." in bucket:
+            hint = "use 3 to 63 lowercase letters, digits, dots and dashes; start and end with a letter or a digit"
+            raise Invalid(f"{shown(bucket)} is not a valid bucket name", hint=hint)
+        if prefix:
+            check_prefix(prefix)
+        return bucket, prefix
+
+
+def split_url(url: str | Path) -> UrlParts:
+    """The parts of the URL.
 
     Raises `Invalid` for text that is almost a URL: a typo must not create a directory that then stores the documents
     meant for a bucket.
@@ -93,7 +119,7 @@ def split_url(url: str | Path) -> tuple[str, str, str]:
         )
     found = _SCHEME.match(text)
     if found is None:
-        return text, "", text
+        return UrlParts(text, "", text)
     scheme, rest = found["scheme"].lower(), text[found.end() :]
     if found["slashes"] != "//":
         if len(scheme) == 1:
@@ -103,7 +129,7 @@ def split_url(url: str | Path) -> tuple[str, str, str]:
         if scheme not in ("s3", "memory", "file", "sqlite"):
             hint = f"use {PLACES}; for a directory of this name, write ./{text}"
         raise Invalid(f"{shown(text)} is neither a URL nor a path", hint=hint)
-    return text, scheme, rest
+    return UrlParts(text, scheme, rest)
 
 
 def irregular_files(store: Store) -> list[str]:
@@ -137,24 +163,6 @@ def _other_place(scheme: str, rest: str) -> str:
     if scheme in ("http", "https"):
         return "write s3://bucket[/prefix], and pass the server as endpoint_url (--endpoint-url, AWS_ENDPOINT_URL)"
     return f"use {PLACES}"
-
-
-def bucket_and_prefix(text: str, rest: str) -> tuple[str, str]:
-    """The bucket and the prefix of an S3 URL; `rest` is its text after `s3://`."""
-    bucket, _, prefix = rest.partition("/")
-    if not bucket:
-        raise Invalid(f"{shown(text)} does not name a bucket", hint="write s3://bucket or s3://bucket/prefix")
-    if "?" in text or "#" in text:
-        raise Invalid(
-            f"{shown(text)} contains '?' or '#'",
-            hint="a URL holds only a bucket and a prefix; pass settings as arguments",
-        )
-    if not _BUCKET.fullmatch(bucket) or ".." in bucket:
-        hint = "use 3 to 63 lowercase letters, digits, dots and dashes; start and end with a letter or a digit"
-        raise Invalid(f"{shown(bucket)} is not a valid bucket name", hint=hint)
-    if prefix:
-        check_prefix(prefix)
-    return bucket, prefix
 
 
 def _directory(text: str) -> Path:

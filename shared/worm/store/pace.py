@@ -179,11 +179,3 @@ def pace_of(bucket: str, endpoint_url: str | None, clock: Clock, ids: Ids) -> Pa
         if (bucket, endpoint_url) not in _shared.paces:
             _shared.paces[bucket, endpoint_url] = Pace(f"s3://{bucket}", clock, Ids.system(clock))
         return _shared.paces[bucket, endpoint_url]
-
-
-def far_apart(count: int) -> list[int]:
-    """The numbers below `count` in an order in which neighbors are far apart, and the first ones are spread evenly over
-    all (by reversed bits: 0 4 2 6 1 5 3 7). Tasks that run at the same time then read ranges of keys that S3 has split,
-    or can split."""
-    bits = max(1, (count - 1).bit_length())
-    return sorted(range(count), key=lambda number: int(f"{number:0{bits}b}"[::-1], 2))

@@ -6,14 +6,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from contextvars import copy_context
+from functools import cached_property
 from itertools import accumulate, islice
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from worm.forks import new_lock
-from worm.store.base import at_work
+from worm.store.base import Store, at_work
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -52,6 +53,8 @@ class Portions:
     """Process many items in turns, so that one turn reads about `TURN_BYTES`, whatever size the items turn out to have.
     The size of the next turn follows from the bytes read so far; the first turns are small. `enough`: this many items
     may suffice, so a turn ends there."""
+
+    BYTES: ClassVar = TURN_BYTES
 
     def __init__(self, *, most: int, enough: int = 0) -> None:
         self._most = most
@@ -121,6 +124,53 @@ class Room:
             self._held += size
             self.peak = max(self.peak, self._held)
         at_work.held = held + size
+
+
+class Pool:
+    """Threads that start with the first work and stay for the next. Requests of their work are counted with those of
+    the caller."""
+
+    def __init__(self, store: Store, threads: int) -> None:
+        self._store = store
+        self._threads = threads
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        from concurrent.futures import ThreadPoolExecutor  # imports logging
+
+        return ThreadPoolExecutor(self._threads, thread_name_prefix="worm")
+
+    def submit(self, work: Callable[[], R]) -> Future[R]:
+        """Run it in the background."""
+        return self._pool.submit(carried(work))
+
+    def in_parallel(self, work: Callable[[T], R], items: Sequence[T], said: Callable[[T], int] | None) -> list[R]:
+        """Results in order, worked in turns (`Portions`). With `said`, the expected size of an item in bytes, an item
+        that is too large to hold with the others is stopped at a read, and done later (`Room`)."""
+        if said is None:
+            turns = self._turns(items, lambda one: 0)
+            return [result for turn in turns for result in self._pool.map(carried(work), turn)]
+        return self._bounded(work, items, said)
+
+    def _bounded(self, work: Callable[[T], R], items: Sequence[T], said: Callable[[T], int]) -> list[R]:
+        room, done = Room(), dict[int, R]()
+        sizes = {at: said(one) for at, one in enumerate(items)}
+        while left := [at for at in sizes if at not in done]:
+            for turn in self._turns(left, sizes.__getitem__):
+                found = self._pool.map(carried(lambda at: room.within(work, items[at])), turn)
+                for at, result in zip(turn, found, strict=True):
+                    if isinstance(result, Postponed):
+                        sizes[at] = max(sizes[at], result.need)
+                    else:
+                        done[at] = result
+        return [done[at] for at in sizes]
+
+    def _turns(self, items: Sequence[T], said: Callable[[T], int]) -> Iterator[Sequence[T]]:
+        turns, requests = Portions(most=len(items)), self._store.requests
+        for turn in turns.of(items, said):
+            before = requests.bytes_read
+            yield turn
+            turns.took(requests.bytes_read - before)
 
 
 def chunked(items: Iterable[T], size: int) -> Iterator[list[T]]:

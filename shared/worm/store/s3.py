@@ -67,7 +67,7 @@ from worm.store.resolve import ResolvedWrites
 from worm.store.s3_boto import Ask, BotoSide, ObjectAnswer, ObjectEngine, Tags
 from worm.store.s3_errors import Failed, Failure, TryAgain, absent_or_raise, attempt_of, failure_of_text
 from worm.store.s3_listing import ObjectPage, VersionPage, exact_version
-from worm.version import DEFAULT_ROLE, user_agent
+from worm.version import user_agent
 
 if TYPE_CHECKING:
     from obstore import Attributes, GetOptions, GetResult, PutMode
@@ -320,7 +320,7 @@ class S3Store(ResolvedWrites):
         self.bucket = bucket
         self.prefix = check_prefix(f"{prefix.strip('/')}/" if prefix.strip("/") else "")
         self.endpoint_url, region = endpoint_of(endpoint_url), region_of(region)
-        agent = user_agent(role or os.environ.get("WORM_ROLE") or DEFAULT_ROLE)
+        agent = user_agent(role or os.environ.get("WORM_ROLE"))
         self.clock = clock or SystemClock()
         self.ids = ids or Ids.system(self.clock)
         self.requests = RequestCounter()

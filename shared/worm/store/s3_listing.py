@@ -169,12 +169,12 @@ class _Fields:
         is_latest = self.text(element, "IsLatest") == "true"
         version_id = self.text(element, "VersionId")
         at = self.time(element)
-        row = Version(
-            key=self.key(element),
-            version_id=exact_version(version_id) if is_latest else version_id or NULL_VERSION,
-            etag="" if is_marker else exact_etag(self.text(element, "ETag")),
+        row = Version.of(
+            self.key(element),
+            exact_version(version_id) if is_latest else version_id or NULL_VERSION,
+            etag="" if is_marker else self.text(element, "ETag"),
             size=0 if is_marker else int(self.text(element, "Size")),
-            last_modified=whole_seconds(at),
+            moment=at,
             is_latest=is_latest,
             is_delete_marker=is_marker,
         )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -20,13 +20,13 @@ from worm.collections import MAX_DOCUMENT_BYTES, Collection, StorageResolver, la
 from worm.errors import Invalid, NotFound, shown
 from worm.forks import in_child, new_lock, new_rlock
 from worm.formats import Schema
-from worm.store import NotModified, Portions, Postponed, Room, Store, acceptable, carried, ensure_safe, trust
+from worm.store import NotModified, Pool, Store, acceptable, ensure_safe, trust
 from worm.tables import Table
 from worm.upkeep.folding import Folder, UnfoldedNote
 from worm.values import dataclass
 
 if TYPE_CHECKING:  # only sessions with spaces or threads need these
-    from concurrent.futures import Future, ThreadPoolExecutor
+    from concurrent.futures import Future
 
     from worm.spaces import OpenSpaces, Space, SpaceOrigins
     from worm.tables import Lake
@@ -244,14 +244,12 @@ class Session:
             self.store.close()
 
     @cached_property
-    def _pool(self) -> ThreadPoolExecutor:
-        from concurrent.futures import ThreadPoolExecutor
-
-        return ThreadPoolExecutor(self.settings.threads, thread_name_prefix="worm")
+    def _pool(self) -> Pool:
+        return Pool(self.store, self.settings.threads)
 
     def submit(self, work: Callable[[], R]) -> Future[R]:
         """Run it in the background."""
-        return self._pool.submit(carried(work))
+        return self._pool.submit(work)
 
     def in_parallel(
         self, work: Callable[[T], R], items: Iterable[T], said: Callable[[T], int] | None = None
@@ -261,30 +259,4 @@ class Session:
         with it `work` must be safe to stop at any read and to run again: the size that the store reports counts, and an
         item that is too large to hold with the others is done later."""
         listed = list(items)
-        if len(listed) < 2:
-            return [work(one) for one in listed]
-        if said is None:
-            return [
-                result for turn in self._turns(listed, lambda one: 0) for result in self._pool.map(carried(work), turn)
-            ]
-        return self._bounded(work, listed, said)
-
-    def _bounded(self, work: Callable[[T], R], listed: Sequence[T], said: Callable[[T], int]) -> list[R]:
-        room, done = Room(), dict[int, R]()
-        sizes = {at: said(one) for at, one in enumerate(listed)}
-        while left := [at for at in sizes if at not in done]:
-            for turn in self._turns(left, sizes.__getitem__):
-                found = self._pool.map(carried(lambda at: room.within(work, listed[at])), turn)
-                for at, result in zip(turn, found, strict=True):
-                    if isinstance(result, Postponed):
-                        sizes[at] = max(sizes[at], result.need)
-                    else:
-                        done[at] = result
-        return [done[at] for at in sizes]
-
-    def _turns(self, items: Sequence[T], said: Callable[[T], int]) -> Iterator[Sequence[T]]:
-        turns, requests = Portions(most=len(items)), self.store.requests
-        for turn in turns.of(items, said):
-            before = requests.bytes_read
-            yield turn
-            turns.took(requests.bytes_read - before)
+        return self._pool.in_parallel(work, listed, said) if len(listed) > 1 else [work(one) for one in listed]

@@ -27,8 +27,8 @@ from urllib.parse import unquote, urlsplit
 from worm.clock import iso_seconds
 from worm.collections import Collection, Head, IdRange, KeyInfo, KeyKind, OplogEntry, StorageResolver
 from worm.errors import Corrupt, Hint, Invalid, shown
-from worm.formats import ModelDef, unescaped
-from worm.store import Object, ObjectInfo, Store, acceptable, same_version
+from worm.formats import ModelDef, unescape_id
+from worm.store import Object, ObjectInfo, Store, acceptable
 from worm.tables import Manifest
 from worm.upkeep.session import Session
 from worm.upkeep.system_keys import explain_system
@@ -305,7 +305,7 @@ class _Upload:
 
 def _entry_facts(entry: OplogEntry, found: ObjectInfo | None) -> EntryFacts:
     is_same = found is not None and entry.op != "delete" and entry.etag == found.etag
-    is_of_object = is_same and found is not None and same_version(entry.version_id, found.version_id)
+    is_of_object = is_same and found is not None and found.is_version(entry.version_id)
     return EntryFacts(entry.seq, entry.op, entry.ts, entry.actor, is_of_object)
 
 
@@ -336,7 +336,7 @@ def _inside(resolver: StorageResolver, model: ModelDef, rest: list[str], info: K
         key = f"{model.location.directory}/{model.file}"
         return Miss(model, f"{model.name} has a single document, whose key is {key}", key)
     if info.model is not None:
-        meant = unescaped(rest[0]) if len(rest) == 2 else None
+        meant = unescape_id(rest[0]) if len(rest) == 2 else None
         return Miss(model, info.reason or "it is not the key of an id", _key(resolver, model, meant))
     if len(rest) == 1:
         name = rest[0].removesuffix(".json")

@@ -71,7 +71,7 @@ class LogStore:
         cls, path: str | Path, *, create: bool = True, clock: Clock | None = None, disk: JournalDisk | None = None
     ) -> LogStore:
         """Take the lock and replay the log. `Locked`: another process has it; `Corrupt`: the log is damaged."""
-        if split_url(path)[1]:
+        if split_url(path).scheme:
             raise Invalid(f"{str(path)!r} is a URL, but this store is a directory", hint="name a path, such as ./log")
         return cls(FileLog(Path(path), create=create, disk=disk), clock or SystemClock())
 

@@ -18,7 +18,7 @@ from worm.spaces.bridge.origins import VERSIONS_MAX, about_of, actor_of_commit, 
 from worm.spaces.results import LogEntry
 from worm.spaces.rows import DELETE, SET, TRUNK
 from worm.spaces.space import Space
-from worm.store import METADATA_BYTES_MAX, Gone, Lost, Object, Version, Won, attempt_of
+from worm.store import METADATA_BYTES_MAX, Gone, Lost, Object, Version, Won
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class DocumentWriting:
             stored = self._store.head(self._key, version_id=version.version_id)
             last = commit_of(stored, self._entity) or 0
             others = self._attempts(version, last, versions[count:]) if last else set()
-            name = None if stored is None else attempt_of(stored)
+            name = None if stored is None else stored.attempt
             if last and (name is None or name not in others):
                 is_late = count == 1 and bool(others)
                 break
@@ -158,7 +158,7 @@ class DocumentWriting:
         checked."""
         same = (one for one in older if one.etag == version.etag and not one.is_delete_marker)
         heads = (self._store.head(self._key, version_id=one.version_id) for one in same)
-        return {attempt_of(one) for one in heads if one is not None and commit_of(one, self._entity) == commit}
+        return {one.attempt for one in heads if one is not None and commit_of(one, self._entity) == commit}
 
     def _guessed(self, found: Object | None) -> Sequence[Step]:
         """It is unknown what was applied before: the newest state is enough, or what came after the last delete."""

@@ -20,7 +20,7 @@ from worm.spaces.opening import database_id
 from worm.spaces.results import Entity, LogEntry
 from worm.spaces.rows import MAIN
 from worm.spaces.space import Space
-from worm.store import Object, ObjectInfo, Read, Version, attempt_of, chunked, same_version
+from worm.store import Object, ObjectInfo, Read, Version, chunked
 
 CHUNK = 500
 COMMIT_SEQ = "worm-commit-seq"
@@ -201,7 +201,7 @@ class SpaceOrigins(origins.PlainOrigins):
         is in the history, or among the older versions of the key. A late write has a put id that is in neither, and
         another attempt of the same commit came before it. Without another attempt, the object was applied in its turn;
         if the documents are past its commit, somebody has removed what came after it."""
-        put_id = attempt_of(found)
+        put_id = found.attempt
         recorded = self._recorded_writes(entity_id, found, commit, head)
         if put_id is None or recorded is None or put_id in recorded:
             return True
@@ -231,14 +231,14 @@ class SpaceOrigins(origins.PlainOrigins):
     def _stored_writes(self, entity_id: str, found: ObjectInfo, commit: int) -> set[str] | None:
         """The put ids of older versions from a commit. None if there are too many to check."""
         store, writes = self._collection.store, set[str]()
-        older = dropwhile(lambda one: not same_version(one.version_id, found.version_id), store.versions(found.key))
+        older = dropwhile(lambda one: not one.is_version(found.version_id), store.versions(found.key))
         for number, version in enumerate(islice(older, 1, None)):
             if number == VERSIONS_MAX:
                 return None
             if not version.is_delete_marker and version.size == found.size:
                 stored = store.head(found.key, version_id=version.version_id)
                 if stored is not None and self.commit_of(entity_id, stored) == commit:
-                    writes.add(attempt_of(stored) or "")
+                    writes.add(stored.attempt or "")
         return writes
 
     def is_outdated(self, entity_id: str, found: ObjectInfo | None, state: Entity, applied: int) -> bool | None:

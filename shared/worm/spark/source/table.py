@@ -25,7 +25,7 @@ from arro3.core import Array
 from pyarrow.parquet import ParquetFile
 from pyspark.sql.types import BooleanType, DataType, DoubleType, LongType, StringType, StructType, TimestampType
 
-from worm.clock import CROCKFORD, moment_of
+from worm.clock import Ids, moment_of
 from worm.collections import IDS_PER_RANGE_MAX, ChangeSet, Collection, IdRange, is_cut
 from worm.errors import Corrupt, Invalid, WormError
 from worm.formats import ModelDef
@@ -184,19 +184,13 @@ def _is_waiting(collection: Collection, last_updated: str, now: datetime) -> boo
     since, path = moment_of(last_updated), collection.resolver.change_set_path(collection.name)
     if since is None:
         return False
-    found = collection.store.list(path, start_after=path + _ulid_start(since - PATIENCE), limit=LISTED_MAX)
+    found = collection.store.list(path, start_after=path + Ids.ulid_start(since - PATIENCE), limit=LISTED_MAX)
     waiting = [one.key for one in found if one.last_modified < now - PATIENCE]
     newest = collection.store.get(max(waiting)) if waiting else None
     if newest is None:
         return False
     changes = ChangeSet.decode(newest.body, newest.key).changes
     return any(change.head is not None and change.head.ts > last_updated for change in changes)
-
-
-def _ulid_start(moment: datetime) -> str:
-    """The first characters of the ULIDs of this millisecond."""
-    milliseconds = int(moment.timestamp() * 1000)
-    return "".join(CROCKFORD[milliseconds >> shift & 31] for shift in range(45, -1, -5))
 
 
 # Tasks

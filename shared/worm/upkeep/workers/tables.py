@@ -19,7 +19,7 @@ from datetime import datetime
 from worm.clock import Deadline, forever, moment_of
 from worm.collections import Change, ChangeSet, KeyKind
 from worm.errors import Corrupt, Invalid, NotFound, Unavailable
-from worm.store import TURN_BYTES, Object, Portions, Read, in_parallel
+from worm.store import Object, Portions, Read, in_parallel
 from worm.tables import RUSH_BYTES_MAX, TIDY_BYTES_MAX, Mapped, Table
 from worm.upkeep.session import Session
 from worm.upkeep.workers.batch import BatchOutcome, Message, hints_of
@@ -108,7 +108,7 @@ class Fold:
                 self._take(key, found, origin[key], read, outcome)
                 size += len(found.body) if isinstance(found, Object) else 0
                 turns.took(len(found.body) if isinstance(found, Object) else 0)
-            if size > TURN_BYTES:
+            if size > Portions.BYTES:
                 self._fold(read, left, outcome)
                 read, size = _Read(in_rush), 0
         self._fold(read, left, outcome)

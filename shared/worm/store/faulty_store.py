@@ -15,7 +15,7 @@ from typing import Literal, TypeVar
 
 from worm.clock import Clock, Ids, VirtualClock
 from worm.errors import Denied, Unavailable, WormError
-from worm.store import (
+from worm.store.base import (
     Attempt,
     AttemptOutcome,
     Condition,
@@ -25,11 +25,11 @@ from worm.store import (
     ObjectInfo,
     Read,
     RequestCounter,
-    ResolvedWrites,
     Store,
     Version,
     Won,
 )
+from worm.store.resolve import ResolvedWrites
 
 AnswerT = TypeVar("AnswerT")
 Operation = Literal["get", "head", "list", "versions", "put", "delete", "attempt_put", "attempt_delete"]
