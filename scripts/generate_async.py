@@ -15,7 +15,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 WORM = ROOT / "shared" / "worm"
-TARGET = WORM / "aio.py"
+SDK = WORM / "sdk"
+TARGET = SDK / "aio.py"
 VERBS = ["writing", "bulk", "changing", "reading", "history", "trashing", "tabling"]
 STAYS = {"name", "mode", "typed"}
 """Members of a model that send no request, so they are not coroutines."""
@@ -123,9 +124,9 @@ def aconnect({arguments}) -> _Connecting:
 
 def generate() -> str:
     """The text of shared/worm/sdk/aio.py, before it is formatted."""
-    model = [node for name in VERBS for node in _public(WORM / "sdk" / f"{name}.py", name.capitalize())]
-    session = [*_public(WORM / "model.py", "Worm"), *_public(WORM / "sdk" / "upkeep.py", "Upkeep")]
-    transaction = _public(WORM / "sdk" / "transacting.py", "DocumentTransaction")
+    model = [node for name in VERBS for node in _public(SDK / f"{name}.py", name.capitalize())]
+    session = [*_public(SDK / "database.py", "Worm"), *_public(SDK / "upkeep.py", "Upkeep")]
+    transaction = _public(SDK / "transacting.py", "DocumentTransaction")
     parts = [_class("AsyncModel(Generic[D])", MODEL_START, model, "_model")]
     parts.append(_class("AsyncTransaction", TRANSACTION_START, transaction, "_transaction"))
     parts.append(_class("AsyncWorm", WORM_START, session, "_worm"))
@@ -221,7 +222,9 @@ OWN = {"model", "transaction", "branch", "close"}
 
 def _footer() -> str:
     """`aconnect` has the arguments of `connect`, and `threads`."""
-    functions = [node for node in ast.parse((WORM / "model.py").read_text()).body if isinstance(node, ast.FunctionDef)]
+    functions = [
+        node for node in ast.parse((SDK / "database.py").read_text()).body if isinstance(node, ast.FunctionDef)
+    ]
     arguments = next(one for one in functions if one.name == "connect").args
     passed = ", ".join(_passed(arguments))
     return FOOTER.format(arguments=f"{ast.unparse(arguments)}, threads: int = THREADS", passed=passed)
@@ -294,9 +297,12 @@ def _abstract(body: str) -> str:
 def _imports(body: str) -> str:
     """Import lines of the sources for every name that the verbs use."""
     wanted, lines = _used(body), set[str]()
-    sources = [*(WORM / "sdk" / f"{name}.py" for name in (*VERBS, "transacting", "upkeep")), WORM / "model.py"]
+    sources = [
+        *(SDK / f"{name}.py" for name in (*VERBS, "transacting", "upkeep")),
+        SDK / "database.py",
+    ]
     skipped = {"typing", "collections.abc", "__future__", "types", "functools", "contextlib", "copy"}
-    local = {"DocumentTransaction": "worm.sdk.transacting", "Model": "worm.sdk.database", "Worm": "worm.sdk.database"}
+    local = {"DocumentTransaction": "worm.sdk.transacting", "Model": "worm.sdk.model", "Worm": "worm.sdk.database"}
     local |= {"connect": "worm.sdk.database"}
     found: dict[str, str] = dict(local)
     for path in sources:

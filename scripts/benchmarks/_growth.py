@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from scripts.benchmarks import _customers as customers
 from worm.clock import VirtualClock
-from worm.collections.entries import Heads, encode_changes
+from worm.collections.entries import ChangeSet, Heads
 from worm.store.base import Attempt, Condition, Won
 from worm.store.memory import MemoryStore
 from worm.tables.manifest import Manifest
@@ -148,7 +148,7 @@ class Growth:
 
     def _fold(self) -> None:
         changes = list(self._writes.changes(self._random.sample(range(self._count), self._batch)))
-        self._change_set_bytes += len(encode_changes(customers.MODEL, changes))
+        self._change_set_bytes += len(ChangeSet(customers.MODEL, changes).encode())
         start = time.perf_counter()
         self._table.fold(changes)
         if any(cycle.is_due for cycle in self.cycles.values()):  # larger than a worker merges: the sweep does

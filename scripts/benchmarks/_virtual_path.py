@@ -28,7 +28,7 @@ from scripts.benchmarks._virtual_s3 import (
     lanes_for_threads,
 )
 from worm.clock import Ids, iso_seconds
-from worm.collections.entries import Change, Head, decode_changes, encode_changes
+from worm.collections.entries import Change, ChangeSet, Head
 from worm.collections.layout import SCHEMA_KEY
 from worm.dev.specs import Template
 from worm.formats import load_schema
@@ -204,7 +204,7 @@ class Freshness:
         self._stored.setdefault(entity_id, []).append((version_id, time))
 
     def handed_on(self, key: str, body: bytes) -> None:
-        _, changes = decode_changes(body, key)
+        changes = ChangeSet.decode(body, key).changes
         heads = [(change.id, change.head) for change in changes]
         self._handed_on[key] = [(one, head.version_id or "") for one, head in heads if head is not None]
 
@@ -356,7 +356,7 @@ class VirtualPath:
             changes.append(Change(entity_id, Head(1, f'"{entity_id}"', version_id, True, ts), row))
             self.freshness.stored(entity_id, version_id, now)
         key = f"{CHANGE_SETS}things000/{ids.ulid()}.json"
-        body = encode_changes("Thing000", changes)
+        body = ChangeSet("Thing000", changes).encode()
         self.bucket.objects.put(key, body)
         self.changes += size
         self.objects += 1

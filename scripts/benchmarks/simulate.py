@@ -28,7 +28,7 @@ from scripts.benchmarks._virtual_path import COLD_START_SECONDS, Function, Load,
 from scripts.benchmarks._virtual_s3 import Limits
 from worm.dev.template import read_template
 from worm.query.planner import usd
-from worm.upkeep.deployment.costs import SQS_REQUESTS_OF_A_MESSAGE, Prices
+from worm.upkeep.costs import SQS_REQUESTS_OF_A_MESSAGE, Prices
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FRESHNESS_MAX_SECONDS = 60.0

@@ -56,7 +56,7 @@ def test_a_value_that_does_not_fit_its_column_is_named_also_after_the_first_batc
     client: Client, session: Worm, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session.model("Customer").save({"id": "z", "name": "Z", "visits": 2**63})
-    monkeypatch.setattr("worm.formats.csv_rows.SPOOL_ROWS", 2)
+    monkeypatch.setattr("worm.api.csv_rows.SPOOL_ROWS", 2)
     reply = client.get(EXPORT, {"format": kind})
     assert (reply.status, reply.slug, reply.json["field"]) == (400, "invalid", "visits")
 

@@ -15,7 +15,7 @@ from worm.api import health
 from worm.api.app import Api
 from worm.api.call import ApiSettings
 from worm.sdk.database import connect
-from worm.upkeep.deployment.dead_letters import DeadLetterQueue
+from worm.upkeep.dead_letters import DeadLetterQueue
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ from tests.emulators import new_bucket, s3_client
 from tests.fault_proxy import serving
 from tests.template.sam_document import document
 from worm.cli.attach import KEY_PREFIX
+from worm.cli.attachment import AttachRecord
+from worm.cli.bucket_parts import AttachedPlace, rules
 from worm.clock import Ids, SystemClock, VirtualClock
 from worm.errors import Conflict
 from worm.store.bucket import BucketSettings
-from worm.upkeep.attachment import AttachRecord
-from worm.upkeep.bucket_parts import AttachedPlace, rules
 
 pytestmark = pytest.mark.slow  # together more than a few seconds
 

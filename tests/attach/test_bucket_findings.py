@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from worm.cli.bucket_findings import BucketFinding, FindingState, judge, kms_key, region_finding
+from worm.cli.bucket_parts import NOTIFIED, AttachedPlace, Events, check_queue, history_statement, parts
 from worm.errors import Invalid
 from worm.store.bucket import SETTINGS, Setting, Unreadable, same
-from worm.upkeep.bucket_findings import BucketFinding, FindingState, judge, kms_key, region_finding
-from worm.upkeep.bucket_parts import NOTIFIED, AttachedPlace, Events, check_queue, history_statement, parts
 
 QUEUE = "arn:aws:sqs:eu-west-1:123456789012:capture"
 PLACE = AttachedPlace("pets", "data/", "eu-west-1")

@@ -7,6 +7,7 @@ import io
 
 import pytest
 
+from worm.api import csv_rows
 from worm.cli.output import (
     RowFormat,
     cell,
@@ -17,7 +18,6 @@ from worm.cli.output import (
     size,
     table_lines,
 )
-from worm.formats.csv_rows import csv_text, with_others
 from worm.formats.strict_json import JsonValue
 
 
@@ -74,7 +74,7 @@ def test_numbers_of_things_are_spoken() -> None:
 
 def test_fields_that_nobody_declared_get_columns_after_the_others() -> None:
     rows: list[dict[str, JsonValue]] = [{"id": "a", "z": 1}, {"id": "b", "n": 2, "name": "x"}]
-    assert with_others(["id", "name"], rows) == ["id", "name", "n", "z"]
+    assert csv_rows.with_others(["id", "name"], rows) == ["id", "name", "n", "z"]
 
 
 def test_columns_that_a_terminal_has_no_room_for_are_left_out_and_named(
@@ -123,16 +123,17 @@ PLAIN = ["1", "a=b", "'tis", "", "a\nb", 'say "x"', "a,b"]
 
 def test_csv_neutralises_what_a_spreadsheet_would_run_and_taking_one_apostrophe_away_gives_it_back() -> None:
     rows: list[dict[str, JsonValue]] = [{"x": text} for text in (*FORMULAS, *PLAIN)]
-    read = [row[0] for row in csv.reader(io.StringIO(csv_text(["x"], rows, header=False), newline=""))]
+    read = [row[0] for row in csv.reader(io.StringIO(csv_rows.text(["x"], rows, header=False), newline=""))]
     assert read == [*(f"'{text}" for text in FORMULAS), *PLAIN]
 
 
 def test_raw_csv_keeps_every_text() -> None:
     rows: list[dict[str, JsonValue]] = [{"x": text} for text in (*FORMULAS, *PLAIN)]
-    text = csv_text(["x"], rows, raw=True)
+    text = csv_rows.text(["x"], rows, raw=True)
     assert [row[0] for row in csv.reader(io.StringIO(text, newline=""))] == ["x", *FORMULAS, *PLAIN]
 
 
 def test_csv_numbers_stay_numbers_and_other_values_are_json() -> None:
     row: dict[str, JsonValue] = {"n": -1, "t": True, "none": None, "list": ["a", 1], "object": {"b": 2}}
-    assert csv_text([*row, "gone"], [row]) == ('n,t,none,list,object,gone\r\n-1,true,,"[""a"",1]","{""b"":2}",\r\n')
+    written = csv_rows.text([*row, "gone"], [row])
+    assert written == ('n,t,none,list,object,gone\r\n-1,true,,"[""a"",1]","{""b"":2}",\r\n')

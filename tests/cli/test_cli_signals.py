@@ -151,7 +151,7 @@ def run():
 @pytest.mark.parametrize("work", [FINALIZER, BUSY_THREAD, DEAF_CLEAN_UP])
 def test_an_interrupt_counts_wherever_it_strikes(work: str) -> None:
     """In a finalizer Python shows it and goes on; threads and clean-up that hang would keep the process."""
-    program = f"import os, signal, threading, time, worm.cli.program\n{work}\nworm.cli.app.run = run\n"
+    program = f"import os, signal, threading, time, worm.cli.program\n{work}\nworm.cli.program.run = run\n"
     command = [sys.executable, "-c", f"{program}from worm.cli.main import main; main()"]
     found = subprocess.run(command, capture_output=True, timeout=20, check=False)
     assert (found.returncode, found.stderr) == (130, b"")

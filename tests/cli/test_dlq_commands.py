@@ -16,7 +16,7 @@ from tests.harness import created
 from worm.formats import load_schema
 from worm.sdk.database import Worm
 from worm.store.open import open_store
-from worm.upkeep.deployment import dead_letters
+from worm.upkeep import dead_letters
 from worm.upkeep.deployment.aws import Aws
 
 pytestmark = pytest.mark.slow  # together more than a few seconds

@@ -8,7 +8,7 @@ from tests.cli.company import SCHEMA
 from worm.errors import Invalid
 from worm.formats import ModelDef, load_schema
 from worm.formats.strict_json import JsonValue
-from worm.query.filter_text import both, parse_filter, parse_select, parse_sort, parse_where
+from worm.query.request_text import both, parse_filter, parse_select, parse_sort, parse_where
 
 CUSTOMER = load_schema(SCHEMA).model("Customer")
 INVOICE = load_schema(

@@ -31,7 +31,7 @@ from worm.store.base import Gone, Lost, Won
 from worm.store.file import FileStore
 
 PROGRAMS_ONLY = {
-    "model.py",
+    "sdk/database.py",
     "log/writer.py",
     "sdk/changing.py",
     "sdk/class_schema.py",

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.company import SCHEMA, Command
 from worm.formats import load_schema
-from worm.formats.definition import SCHEMA_URL
+from worm.formats.definition import Schema
 
 MODELS = """
 from __future__ import annotations
@@ -119,7 +119,7 @@ def test_a_file_is_overwritten_only_by_force(worm: Command, place: Path, schema_
 def test_the_json_schema_goes_to_stdout_or_to_a_file(worm: Command, place: Path) -> None:
     ended = worm("schema", "json-schema")
     assert (ended.exit_code, ended.stderr) == (0, "")
-    assert json.loads(ended.stdout)["$id"] == SCHEMA_URL
+    assert json.loads(ended.stdout)["$id"] == Schema.URL
     assert worm("schema", "json-schema", "-o", "schema.schema.json").stderr == "wrote schema.schema.json\n"
     assert Path("schema.schema.json").read_text() == ended.stdout
     assert worm("schema", "json-schema", "-o", "schema.schema.json").exit_code == 4

@@ -105,7 +105,7 @@ def test_all_output_of_commands_goes_through_one_function() -> None:
         for node in ast.walk(ast.parse(module.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in ("typer.echo", "typer.secho", "print"):
                 found.add(module.name)
-    assert found == {"app.py", "output.py"}  # app.py tells errors, with what they name escaped
+    assert found == {"program.py", "output.py"}  # program.py tells errors, with what they name escaped
 
 
 @pytest.mark.slow

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from worm.collections.difference import Diff, apply, diff
 from worm.errors import Corrupt
-from worm.formats.difference import Diff, apply, diff, same
-from worm.formats.strict_json import JsonObject, JsonValue, dumps, loads_document
+from worm.formats.strict_json import JsonObject, JsonValue, dumps, loads_document, same
 
 TRICKY: list[JsonValue] = [None, "", 0, 0.0, -0.0, False, 1, 1.0, True, "1", [], {}, [1], [1.0], [True], {"a": None}]
 NAMES = st.sampled_from(["a", "b", "c", "d", "é", ""])

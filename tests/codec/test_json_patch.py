@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from worm.api.json_patch import PatchRefused, check_patch_document, patched
 from worm.errors import Invalid
-from worm.formats.json_patch import PatchRefused, check_patch_document, patched
 from worm.formats.strict_json import dumps
 
 EXAMPLES: list[tuple[Any, list[dict[str, Any]], Any]] = [

@@ -14,17 +14,17 @@ from tests.collections.archive_room import Room, told
 from tests.examples import examples
 from tests.harness import schema_of
 from tests.sdk.sessions import must
+from worm.cli.relayout import Relayout
 from worm.collections.entries import Head
 from worm.collections.layout import ArchiveName
 from worm.collections.oplog import MIN_AGE, Archive
-from worm.collections.push import push_schema
-from worm.collections.relayout import Relayout
 from worm.errors import Corrupt, Invalid, NotFound
 from worm.formats import Layout, load_schema
 from worm.formats.definition import StorageDef
 from worm.formats.frames import frame
 from worm.spark.oplog_archives import Compactor
 from worm.tables.verify import Difference, verify_collection
+from worm.upkeep.pushed_schema import push_schema
 
 pytestmark = pytest.mark.slow
 

@@ -11,10 +11,10 @@ import pytest
 from tests.collections.archive_room import Room, rebuilt, told
 from tests.examples import some
 from tests.sdk.sessions import must
+from worm.cli.relayout import Relayout
 from worm.collections.entries import Head
 from worm.collections.layout import SCHEMA_KEY
 from worm.collections.reconcile import Reconciled
-from worm.collections.relayout import Relayout
 from worm.dev.faulty_store import Fault, FaultyStore, Operation, SimulatedCrash
 from worm.errors import Corrupt
 from worm.formats.definition import StorageDef

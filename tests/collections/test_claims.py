@@ -17,10 +17,6 @@ from worm.collections.claims import (
     Claim,
     Finding,
     UniqueValue,
-    about_stored,
-    audit_claims,
-    claim_unclaimed,
-    restore_claims,
 )
 from worm.collections.entries import Document
 from worm.collections.layout import KeyKind, StorageResolver
@@ -122,7 +118,7 @@ def test_a_damaged_claim_stops_its_value_and_nothing_else() -> None:
         room.customers(maintenance="events").save({"id": "b", "email": HI, "name": "b"})
     customers.patch("a", {"email": OTHER})
     customers.delete("a")
-    assert restore_claims(room.collection.claims, {}).removed == [key_of(room, HI)]
+    assert room.collection.claims.restore({}).removed == [key_of(room, HI)]
     customers.save({"id": "b", "email": HI})
 
 
@@ -141,7 +137,7 @@ def test_the_audit_names_conflicts_stale_and_damaged_claims() -> None:
     room.store.put(key_of(room, "x@acme.com"), b"damage")
     room.store.put(key_of(room, "z@acme.com"), stored(room, "y@acme.com").body)
     claims, rows = room.collection.claims, documents(room, "c0", "c1", "c2", "c3", "raw")
-    kinds = {(one.kind, one.key) for one in audit_claims(claims, rows)}
+    kinds = {(one.kind, one.key) for one in claims.audit(rows)}
     young = {
         ("unique-conflict", key_of(room, HI)),
         ("claim-damaged", key_of(room, "x@acme.com")),
@@ -149,7 +145,7 @@ def test_the_audit_names_conflicts_stale_and_damaged_claims() -> None:
     }
     assert kinds == young, "a claim of this minute may be of a save under way"
     room.after_grace()
-    found = audit_claims(claims, rows)
+    found = claims.audit(rows)
     assert {(one.kind, one.key) for one in found} == young | {("claim-stale", key_of(room, OTHER))}
     assert Finding("unique-conflict", key_of(room, HI), "email='hi@acme.com' is on 2 documents: c0, raw") in found
     damaged = {one.detail for one in found if one.kind == "claim-damaged"}
@@ -158,13 +154,13 @@ def test_the_audit_names_conflicts_stale_and_damaged_claims() -> None:
     assert not any(".worm.index" in detail for detail in damaged)
     assert Finding("claim-stale", key_of(room, OTHER), "'c1' does not have the value that is claimed for it") in found
 
-    report = restore_claims(claims, rows)
+    report = claims.restore(rows)
     assert report.written == [key_of(room, "changed@acme.com")]
     assert report.corrected == [key_of(room, "x@acme.com")]
     assert set(report.removed) == {key_of(room, OTHER), key_of(room, "z@acme.com")}
     assert [one.kind for one in report.conflicts] == ["unique-conflict"]
     assert room.claims() == {HI: "c0", "changed@acme.com": "c1", "x@acme.com": "c2", "y@acme.com": "c3"}
-    assert [one.kind for one in audit_claims(claims, rows)] == ["unique-conflict"]
+    assert [one.kind for one in claims.audit(rows)] == ["unique-conflict"]
 
 
 def test_the_audit_believes_the_document_and_not_a_row_that_is_behind() -> None:
@@ -172,8 +168,8 @@ def test_the_audit_believes_the_document_and_not_a_row_that_is_behind() -> None:
     room.customers(maintenance="events").save({"id": "a", "email": HI})
     room.after_grace()
     claims = room.collection.claims
-    assert audit_claims(claims, {"a": {"email": OTHER}}) == []
-    assert restore_claims(claims, {}).removed == []
+    assert claims.audit({"a": {"email": OTHER}}) == []
+    assert claims.restore({}).removed == []
 
 
 def test_the_audit_reads_no_document_whose_row_has_the_value() -> None:
@@ -184,7 +180,7 @@ def test_the_audit_reads_no_document_whose_row_has_the_value() -> None:
     room.after_grace()
     rows: dict[str, Document] = {f"c{number}": {"email": f"c{number}@acme.com"} for number in range(5)}
     with room.store.requests.measure() as spent:
-        assert audit_claims(room.collection.claims, rows) == []
+        assert room.collection.claims.audit(rows) == []
     assert (spent.get("GET"), spent.get("LIST")) == (5, 1), "each claim, and a listing"
 
 
@@ -194,7 +190,7 @@ def test_restoring_gives_a_claim_of_several_to_the_one_that_has_it_or_to_the_fir
     for name in ("a", "c"):
         room.raw(name, email=HI, phone="1")
     rows = documents(room, "a", "b", "c")
-    restore_claims(room.collection.claims, rows)
+    room.collection.claims.restore(rows)
     assert (room.claims(), room.claims("phone")) == ({HI: "b"}, {"1": "a"})
 
 
@@ -204,7 +200,7 @@ def test_restoring_writes_claims_of_documents_from_before_the_index_was_unique()
     assert room.claims() == {}
     unique = Room()
     unique.store = room.store
-    assert restore_claims(unique.collection.claims, documents(room, "a")).written == [key_of(unique, HI)]
+    assert unique.collection.claims.restore(documents(room, "a")).written == [key_of(unique, HI)]
     assert unique.claims() == {HI: "a"}
 
 
@@ -221,18 +217,18 @@ def test_missing_claims_are_restored_many_at_a_time(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(room.collection.claims.store, "put_if_absent", together)
     rows = {f"c{number}": {"email": f"c{number}"} for number in range(2)}
-    assert len(restore_claims(room.collection.claims, rows).written) == 2
+    assert len(room.collection.claims.restore(rows).written) == 2
 
 
 @pytest.mark.parametrize("sample", [1_000, 100])
 def test_a_sample_shows_how_many_claims_are_stored(sample: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("worm.collections.claims.SAMPLE", sample)
     room = Room()
-    assert about_stored(room.collection.claims) == 0
+    assert room.collection.claims.estimate_count() == 0
     for number in range(900):
         room.store.put(key_of(room, f"{number}@acme.com"), b"{}")
     room.store.put(f"{key_of(room, HI).rpartition('/')[0]}/notes.txt", b"not a claim")
-    assert about_stored(room.collection.claims) == pytest.approx(900, rel=0.3 if sample < 900 else 0)
+    assert room.collection.claims.estimate_count() == pytest.approx(900, rel=0.3 if sample < 900 else 0)
 
 
 def test_restoring_claims_nothing_for_a_document_that_has_another_value_by_now() -> None:
@@ -242,28 +238,28 @@ def test_restoring_claims_nothing_for_a_document_that_has_another_value_by_now()
     customers.save({"id": "a", "email": OTHER})
     room.raw("c", email=HI)
     behind: dict[str, Document] = {"a": {"email": HI}, "b": {"email": HI}, "z": {"email": "x@acme.com"}}
-    report = restore_claims(room.collection.claims, behind)
+    report = room.collection.claims.restore(behind)
     assert (report.written, room.claims()) == ([], {OTHER: "a"})
     room.store.put(key_of(room, HI), b"damage")
-    assert restore_claims(room.collection.claims, behind).removed == [key_of(room, HI)]
+    assert room.collection.claims.restore(behind).removed == [key_of(room, HI)]
     customers.save({"id": "d", "email": "x@acme.com"})
     behind["c"] = {"email": HI}
-    assert restore_claims(room.collection.claims, behind).written == [key_of(room, HI)]
+    assert room.collection.claims.restore(behind).written == [key_of(room, HI)]
     assert room.claims() == {OTHER: "a", "x@acme.com": "d", HI: "c"}
 
 
 def test_many_holders_of_one_value_are_named_in_part() -> None:
     rows: dict[str, Document] = {f"c{number:02}": {"email": HI} for number in range(16)}
-    (found,) = audit_claims(Room().collection.claims, rows)
+    (found,) = Room().collection.claims.audit(rows)
     assert found.detail == "email='hi@acme.com' is on 16 documents: c00, c01, c02, c03, c04, …"
-    (few,) = audit_claims(Room().collection.claims, {one: rows[one] for one in list(rows)[:5]})
+    (few,) = Room().collection.claims.audit({one: rows[one] for one in list(rows)[:5]})
     assert few.detail.endswith("5 documents: c00, c01, c02, c03, c04")
 
 
 def test_a_first_claim_of_a_value_that_the_document_lost_meanwhile_is_not_reported_as_written() -> None:
     room = Room()
     room.raw("a", email=OTHER)
-    report = claim_unclaimed(room.collection.claims, {"a": {"email": HI}})
+    report = room.collection.claims.claim_unclaimed({"a": {"email": HI}})
     assert (report.written, room.claims()) == ([], {})
 
 
@@ -274,7 +270,7 @@ def test_claims_that_cannot_be_read_end_the_audit(monkeypatch: pytest.MonkeyPatc
     claims, rows = room.collection.claims, documents(room, "a")
     monkeypatch.setattr(claims.store, "get_many", lambda reads, **_: [Unavailable("no answer") for _ in reads])
     with pytest.raises(Unavailable, match="no answer"):
-        audit_claims(claims, rows)
+        claims.audit(rows)
 
 
 def test_each_unique_field_asks_its_own_index() -> None:

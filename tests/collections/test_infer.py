@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from worm.cli.infer import infer_fields, infer_schema
 from worm.clock import Ids
-from worm.collections.infer import infer_fields, infer_schema
-from worm.collections.push import load_pushed_schema, push_schema
 from worm.errors import NotFound, Unavailable
 from worm.formats import load_schema
 from worm.formats.strict_json import JsonObject, JsonValue
 from worm.store.base import Object, Read
 from worm.store.memory import MemoryStore
+from worm.upkeep.pushed_schema import load_pushed_schema, push_schema
 
 
 def bucket(documents: Mapping[str, object]) -> MemoryStore:

@@ -15,12 +15,11 @@ from tests.collections.test_trash_races import COPY, TOMBSTONE, Interleaved
 from tests.collections.trash_room import ACME, BETA
 from tests.collections.trash_room import Room as TrashRoom
 from tests.sdk.unique_room import Room
+from worm.cli.relayout import Relayout, begin_marker, finish_marker, read_marker
 from worm.collections.claiming import Claiming
-from worm.collections.claims import Claim, Reservation, restore_claims
-from worm.collections.layout import SCHEMA_KEY, ArchiveName, digest_of
+from worm.collections.claims import Claim, Reservation
+from worm.collections.layout import RELAYOUT_KEY, SCHEMA_KEY, ArchiveName, digest_of
 from worm.collections.oplog import Archive
-from worm.collections.push import push_schema
-from worm.collections.relayout import RELAYOUT_KEY, Relayout, begin_marker, finish_marker, read_marker
 from worm.errors import Conflict, Corrupt, Unavailable, UniqueViolation
 from worm.formats import Schema, load_schema
 from worm.formats.definition import StorageDef
@@ -28,6 +27,7 @@ from worm.formats.frames import encode
 from worm.formats.strict_json import JsonObject, dumps, loads_document
 from worm.store.base import Attempt, Condition, Store, Won
 from worm.store.memory import MemoryStore
+from worm.upkeep.pushed_schema import push_schema
 
 ROOT, COLLECTION, INLINE = (StorageDef.of({"layout": one}) for one in ("root", "collection", "inline"))
 
@@ -180,7 +180,7 @@ def test_a_repair_leaves_a_claim_that_a_save_wrote_meanwhile(meanwhile: Meanwhil
     store = room.store
     assert isinstance(store, MemoryStore)
     meanwhile(store, key_of(room, HI), lambda: MemoryStore.put(store, key_of(room, HI), others))
-    report = restore_claims(room.collection.claims, rows)
+    report = room.collection.claims.restore(rows)
     assert (stored(room, HI).body, report.corrected) == (others, [])
 
 
@@ -190,7 +190,7 @@ def test_a_repair_leaves_a_claim_that_a_save_made_where_none_was(meanwhile: Mean
     store, others = room.store, Claim("b", HI, "01ARZ3NDEKTSV4RRFFQ69G5FAV").to_bytes()
     assert isinstance(store, MemoryStore)
     meanwhile(store, key_of(room, HI), lambda: MemoryStore.put(store, key_of(room, HI), others))
-    report = restore_claims(room.collection.claims, {"a": {"email": HI}})
+    report = room.collection.claims.restore({"a": {"email": HI}})
     assert (stored(room, HI).body, report.written) == (others, [])
 
 

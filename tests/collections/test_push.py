@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import worm.dev
-from worm.collections.push import PushReport, load_pushed_schema, push_schema, stranding
 from worm.errors import Conflict, Corrupt, Invalid, NotFound
 from worm.formats import Schema, load_schema
 from worm.store.base import Gone, Lost, Won
 from worm.store.memory import MemoryStore
+from worm.upkeep.pushed_schema import PushReport, load_pushed_schema, push_schema, stranding
 
 SAMPLE = load_schema(Path(worm.dev.__file__).parent / "sample" / "schema.json")
 ID = "1b4e28ba-2fa1-4d2e-883f-0016d3cca427"

@@ -9,10 +9,9 @@ from typing import Literal
 import pytest
 
 from tests.examples import some
+from worm.cli.relayout import Relayout, RelayoutReport, Step, layouts, told, with_storage
 from worm.clock import Ids, VirtualClock
-from worm.collections.layout import BUCKET_SENTINEL, SCHEMA_KEY, StorageResolver
-from worm.collections.push import load_pushed_schema, push_schema
-from worm.collections.relayout import RELAYOUT_KEY, Relayout, RelayoutReport, Step, layouts, told, with_storage
+from worm.collections.layout import BUCKET_SENTINEL, RELAYOUT_KEY, SCHEMA_KEY, StorageResolver
 from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.errors import Conflict, Corrupt
 from worm.formats import Schema, load_schema
@@ -20,6 +19,7 @@ from worm.formats.definition import StorageDef
 from worm.formats.strict_json import JsonValue
 from worm.store.base import Object, Store
 from worm.store.memory import MemoryStore
+from worm.upkeep.pushed_schema import load_pushed_schema, push_schema
 
 MODELS: dict[str, object] = {
     "Customer": {"path": "#org/@customers/(id:slug)", "file": "profile.json", "oplog": True, "softDelete": True},

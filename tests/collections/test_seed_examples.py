@@ -18,7 +18,6 @@ from worm.clock import Ids, VirtualClock
 from worm.collections.collection import Collection
 from worm.collections.entries import OplogEntry
 from worm.collections.layout import KeyInfo, KeyKind, StorageResolver
-from worm.collections.push import collection_sentinel, push_schema
 from worm.collections.trash import Tombstone
 from worm.errors import Conflict, Invalid, NotFound
 from worm.formats import load_schema
@@ -26,6 +25,7 @@ from worm.formats.strict_json import JsonValue
 from worm.sdk.database import Worm
 from worm.store.memory import MemoryStore
 from worm.tables.verify import verify_collection
+from worm.upkeep.pushed_schema import push_schema
 
 ID = "abc-123"
 TEN = datetime(2026, 2, 24, 10, tzinfo=UTC)
@@ -421,8 +421,8 @@ def test_the_bucket_sentinel_is_the_printed_one() -> None:
 
 def test_the_collection_sentinel_is_the_printed_one() -> None:
     customer = {**MODELS["Customer"], "path": "#org/@customers/(id:uuid)"}
-    model = load_schema({"version": "1.0", "models": {"Customer": customer}}).model("Customer")
-    body = collection_sentinel(model, count=1423, last_modified="2026-02-24T14:30:00Z")
+    schema = load_schema({"version": "1.0", "models": {"Customer": customer}})
+    body = StorageResolver(schema).collection_sentinel("Customer", count=1423, last_modified="2026-02-24T14:30:00Z")
     assert list(json.loads(body).items()) == list(json.loads(COLLECTION_SENTINEL).items())
 
 

@@ -17,7 +17,7 @@ from worm.cli.cost import ChangeKind, dollars
 from worm.cli.program import app
 from worm.dev.cfn import load
 from worm.query.planner import USD_PER_1000
-from worm.upkeep.deployment.costs import (
+from worm.upkeep.costs import (
     ALARM_METRICS,
     CHANGES,
     METRICS,
@@ -96,7 +96,7 @@ def test_calls_of_the_api_are_part_of_the_bill() -> None:
 
 def test_the_prices_of_the_page_are_those_of_the_file() -> None:
     shown = next(one.text for one in blocks(PAGE) if one.language == "json")
-    assert json.loads(shown) == json.loads((ROOT / "shared/worm/upkeep/deployment/prices.json").read_text())
+    assert json.loads(shown) == json.loads((ROOT / "shared/worm/upkeep/prices.json").read_text())
     assert set(PRICES.usd) == set(PRICE_NAMES)
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from tests.docs.markdown import ROOT, blocks
 from worm.formats import load_schema
-from worm.formats.definition import JSON_SCHEMA, SCHEMA_URL
+from worm.formats.definition import Schema
 
 PAGE = ROOT / "docs" / "reference" / "schema.md"
-PUBLISHED: dict[str, Any] = json.loads(JSON_SCHEMA.read_text())
+PUBLISHED: dict[str, Any] = json.loads(Schema.JSON_SCHEMA.read_text())
 PARTS = {
     "The file": PUBLISHED,
     **{
@@ -64,10 +64,10 @@ def test_the_schemas_of_the_page_load_and_name_the_published_one() -> None:
     schemas = [one for one in whole if "models" in one]
     assert len(schemas) >= 1
     for one in schemas:
-        assert one["$schema"] == SCHEMA_URL
+        assert one["$schema"] == Schema.URL
         load_schema(one)
 
 
 def test_the_site_serves_the_schema_of_the_package() -> None:
-    served = PAGE.with_name(SCHEMA_URL.rpartition("/")[2])
-    assert served.read_bytes() == JSON_SCHEMA.read_bytes()
+    served = PAGE.with_name(Schema.URL.rpartition("/")[2])
+    assert served.read_bytes() == Schema.JSON_SCHEMA.read_bytes()

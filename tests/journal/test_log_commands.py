@@ -16,7 +16,7 @@ from worm.cli.program import app
 from worm.clock import VirtualClock
 from worm.errors import Conflict
 from worm.formats.frames import encode
-from worm.formats.logs import LogLine, LogTools
+from worm.log.common import LogLine, LogTools
 from worm.log.journal.file import OPLOG
 from worm.log.journal.records import Insert, Record
 from worm.log.journal.tools import DirectoryTools

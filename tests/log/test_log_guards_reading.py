@@ -12,7 +12,7 @@ from tests.log.test_log_tools import Room as ToolsRoom
 from tests.log.test_log_writer import KEYS, Room, record
 from worm.dev.faulty_store import FaultyStore
 from worm.errors import Corrupt, Expired
-from worm.formats.logs import LogLine
+from worm.log.common import LogLine
 from worm.log.config import LogConfig
 from worm.log.reader import LogReader
 from worm.log.segment import Segment

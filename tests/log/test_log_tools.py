@@ -11,9 +11,9 @@ from worm.clock import Ids, VirtualClock
 from worm.dev.faulty_store import FaultyStore
 from worm.errors import Conflict, Corrupt, Invalid, NotFound
 from worm.formats.frames import Torn
-from worm.formats.logs import LogLine, LogVerifyReport
 from worm.formats.strict_json import JsonObject, JsonValue
 from worm.log.collect import LogCollector
+from worm.log.common import LogLine, LogVerifyReport
 from worm.log.config import LogConfig
 from worm.log.keys import DbKeys
 from worm.log.reader import LogReader

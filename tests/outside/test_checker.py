@@ -15,9 +15,10 @@ from tests.outside.schema import SCHEMA
 from tests.project.source_tree import imported_modules
 from worm.dev.aws import start_moto
 from worm.formats import load_schema
-from worm.formats.strict_json import dumps, seal
+from worm.formats.strict_json import dumps
 from worm.sdk.database import Worm, push
 from worm.store.s3 import S3Store
+from worm.tables.sealed import seal
 from worm.upkeep.session import Session
 from worm.upkeep.sweep import Sweep
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.pages.page_room import DB, MIN_AGE, ROOT, Room, flipped
 from worm.errors import NotFound
-from worm.formats.logs import LogProblem
+from worm.log.common import LogProblem
 from worm.pages.manifest import MAIN
 from worm.pages.verify import verify_pages
 from worm.store.memory import MemoryStore

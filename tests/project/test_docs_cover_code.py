@@ -105,3 +105,11 @@ def _exists(page: Path, target: str) -> bool:
     name, _, anchor = target.partition("#")
     path = page.parent / name if name else page
     return path.exists() and (not anchor or anchor in anchors(path))
+
+
+def test_the_glossary_is_short_and_gives_each_word_one_meaning() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text().partition("## Glossary")[2].partition("\n## ")[0]
+    terms = re.findall(r"^\| (\*.+?\*) \|", text, re.MULTILINE)
+    words = [word for term in terms for word in re.findall(r"\*([^*]+)\*", term)]
+    assert len(terms) <= 60
+    assert len(words) == len({*words}) > 40

@@ -6,8 +6,8 @@ import pytest
 
 from worm.errors import Invalid
 from worm.formats import ModelDef, load_schema
-from worm.formats.fields import is_datetime_start
 from worm.formats.strict_json import JsonObject, JsonValue
+from worm.query.request_text import is_datetime_start
 
 
 def model(fields: JsonObject, **definition: object) -> ModelDef:

@@ -26,12 +26,11 @@ from worm.formats import (
     StorageDef,
     load_schema,
 )
-from worm.formats.definition import JSON_SCHEMA, SCHEMA_URL
 from worm.formats.fields import FIELD_TYPES
 from worm.formats.members import _REQUIRED, Definition, Member, Problem
 from worm.formats.strict_json import JsonObject, JsonValue
 
-PUBLISHED: dict[str, Any] = json.loads(JSON_SCHEMA.read_text())
+PUBLISHED: dict[str, Any] = json.loads(Schema.JSON_SCHEMA.read_text())
 DEFINITIONS: dict[str, type[Definition]] = {
     "": Schema,
     "storage": StorageDef,
@@ -65,9 +64,9 @@ def subschema(name: str) -> dict[str, Any]:
 
 
 def accepts(name: str, value: JsonValue) -> bool:
-    where = f"{SCHEMA_URL}#/$defs/{name}" if name else SCHEMA_URL
+    where = f"{Schema.URL}#/$defs/{name}" if name else Schema.URL
     is_valid: bool = (
-        Draft202012Validator({**PUBLISHED, "$id": SCHEMA_URL}).evolve(schema={"$ref": where}).is_valid(value)
+        Draft202012Validator({**PUBLISHED, "$id": Schema.URL}).evolve(schema={"$ref": where}).is_valid(value)
     )
     return is_valid
 
@@ -91,7 +90,7 @@ def members(name: str) -> Iterator[tuple[str, Member]]:
 
 def test_it_is_a_json_schema_and_has_the_address_that_editors_ask_for() -> None:
     Draft202012Validator.check_schema(PUBLISHED)
-    assert PUBLISHED["$id"] == SCHEMA_URL
+    assert PUBLISHED["$id"] == Schema.URL
 
 
 @pytest.mark.parametrize("name", DEFINITIONS)
@@ -261,6 +260,6 @@ def test_the_editors_key_changes_nothing() -> None:
     keyed = load_schema({"$schema": "./schema.schema.json", **plain})
     assert keyed == load_schema(plain)
     assert keyed.to_json() == load_schema(plain).to_json()
-    assert load_schema(json.dumps({**plain, "$schema": SCHEMA_URL}).encode()) == keyed
+    assert load_schema(json.dumps({**plain, "$schema": Schema.URL}).encode()) == keyed
     with pytest.raises(Invalid, match=r"\$schema.*must be string, not 1"):
         load_schema({"$schema": 1, **plain})

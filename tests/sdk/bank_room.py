@@ -9,7 +9,6 @@ from pathlib import Path
 
 from tests.harness import copied, created
 from worm.clock import Deadline, Ids, VirtualClock
-from worm.collections.claims import restore_claims
 from worm.collections.entries import OplogEntry
 from worm.collections.layout import SCHEMA_KEY
 from worm.dev.faulty_store import FaultyStore
@@ -179,7 +178,7 @@ class SpaceBench:
             table = self.model(name).table
             table.rebuild()
             rows = {one: self.stored(name, one) or {} for one in table.collection.current_ids()}
-            restore_claims(table.collection.claims, rows)
+            table.collection.claims.restore(rows)
 
     def history(self, model: str, entity_id: str) -> list[tuple[str, str | None, object]]:
         """Operation, actor and commit of each entry."""

@@ -20,7 +20,6 @@ from tests.examples import examples
 from tests.sdk.test_class_schema import Customer
 from worm.errors import Invalid
 from worm.formats import Schema, load_schema
-from worm.formats.fields import compile_field
 from worm.sdk.class_schema import schema_of
 from worm.sdk.class_source import source_of
 from worm.sdk.classes import Document
@@ -167,7 +166,7 @@ def _tidy(field: dict[str, Any], *, is_item: bool = False) -> dict[str, Any]:
     elif "default" in found:
         problems: list[Any] = []
         probe = load_schema(_one({"f": {"type": found["type"]}})).model("Thing").fields["f"]
-        compile_field(probe)(found["default"], "", problems)
+        probe.compiled()(found["default"], "", problems)
         if problems:
             del found["default"]
     if "items" in found:

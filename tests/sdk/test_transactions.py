@@ -15,8 +15,7 @@ from tests.docs.markdown import ROOT, blocks
 from tests.examples import crash_points, examples, some
 from tests.sdk.bank_room import MAIN, Apart, SpaceBench
 from tests.sdk.sessions import KINDS, must
-from worm.collections.claims import GRACE, Claim, UniqueValue, restore_claims
-from worm.collections.push import push_schema
+from worm.collections.claims import GRACE, Claim, UniqueValue
 from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.errors import Conflict, Invalid, NotFound, Unavailable, UniqueViolation, WormError
 from worm.formats import load_schema
@@ -26,6 +25,7 @@ from worm.sdk.database import Model, Worm
 from worm.sdk.document import DocumentDict
 from worm.spaces.operations import patch_document, set_document
 from worm.store.memory import MemoryStore
+from worm.upkeep.pushed_schema import push_schema
 
 WRITES_MAX = 60
 
@@ -603,7 +603,7 @@ def test_a_value_is_refused_while_it_passes_and_whatever_becomes_of_that() -> No
                 with pytest.raises(UniqueViolation):
                     bench.session(maintenance="events").model("Account").save({"id": "d", "email": email})
         rows: dict[str, JsonObject] = {}
-        restore_claims(bench.model("Account").table.collection.claims, rows)  # from a table that knows nothing
+        bench.model("Account").table.collection.claims.restore(rows)  # from a table that knows nothing
         with pytest.raises(UniqueViolation):
             bench.session(maintenance="events").model("Account").save({"id": "d", "email": "a@x"})
         swap_emails(bench.session(maintenance="events"))

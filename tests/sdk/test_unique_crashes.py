@@ -10,7 +10,6 @@ import pytest
 
 from tests.examples import crash_points, examples
 from tests.sdk.unique_room import BOTH, Room
-from worm.collections.claims import audit_claims, restore_claims
 from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.errors import Conflict, NotFound, UniqueViolation
 from worm.sdk.database import Model
@@ -115,6 +114,6 @@ def test_repair_leaves_no_wrong_claim(verb: str) -> None:
         customers, claims = room.customers(), room.collection.claims
         found = customers.find_many(["a", "b", "gone", "new"])
         documents = {one.id: one.document for one in found if one.document is not None}
-        restore_claims(claims, documents)
-        assert audit_claims(claims, documents) == []
+        claims.restore(documents)
+        assert claims.audit(documents) == []
         assert room.claims() == {one["email"]: one["id"] for one in documents.values() if one.get("email")}

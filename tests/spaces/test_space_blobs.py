@@ -28,7 +28,11 @@ def _hash(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-@pytest.mark.parametrize("data", [b"", SMALL, LARGE, LARGE[: 1024 * 1024], LARGE[: 1024 * 1024 + 1]])
+@pytest.mark.parametrize(
+    "data",
+    [b"", SMALL, LARGE, LARGE[: 1024 * 1024], LARGE[: 1024 * 1024 + 1]],
+    ids=["empty", "small", "large", "a chunk", "a chunk and a byte"],
+)
 @pytest.mark.parametrize("source", [bytes, io.BytesIO, lambda data: iter([data[:7], b"", data[7:]])])
 def test_a_blob_reads_back_whatever_it_was_put_from(space: Space, data: bytes, source: Callable[[bytes], Any]) -> None:
     blob = space.put_blob(source(data), content_type="image/png")

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from tests.harness import DataPath, schema_of
-from worm.collections.claims import restore_claims
 from worm.collections.collection import Collection
 from worm.collections.layout import SCHEMA_KEY
 from worm.formats import load_schema
@@ -150,7 +149,7 @@ class Room:
         table = self.table
         manifest = table.rebuild()
         if manifest is not None:
-            restore_claims(table.collection.claims, manifest.entities)
+            table.collection.claims.restore(manifest.entities)
 
     def verify(self) -> VerifyReport:
         return verify_collection(self.table.collection)

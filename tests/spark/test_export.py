@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.export import export, main
 from tests.spark.source_room import SourceRoom, moment
+from worm.api import csv_rows
 from worm.errors import Conflict, Invalid
-from worm.formats.csv_rows import csv_text
 from worm.formats.strict_json import JsonObject
 from worm.spark.export_frames import columns_of, read_schema
 from worm.spark.export_request import ExportRequest
@@ -111,7 +111,7 @@ def test_csv_keeps_texts_and_runs_no_formula(room: SourceRoom, out: Path, raw: b
 def test_the_rule_for_formulas_is_that_of_the_command(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(one,) for one in TRAPS], "text string")
     found = [row[0] for row in frame.selectExpr(f'text rlike r"{FORMULA}"').collect()]
-    by_command = [csv_text(["t"], [{"t": one}]) != csv_text(["t"], [{"t": one}], raw=True) for one in TRAPS]
+    by_command = [csv_rows.text(["t"], [{"t": one}]) != csv_rows.text(["t"], [{"t": one}], raw=True) for one in TRAPS]
 
     assert found == by_command
     assert True in found

@@ -59,7 +59,7 @@ from worm.spark.verify_tasks import LEFT_MAX, Mended, _checked
 from worm.tables.index import parts_wanted
 from worm.tables.layout import HEADS_PARTS_MAX
 from worm.tables.root import Piece, cuts, encode_directory
-from worm.upkeep.deployment.costs import Prices
+from worm.upkeep.costs import Prices
 
 BILLION = 1_000_000_000
 DRIVER_SECONDS = 60.0

@@ -27,7 +27,7 @@ from tests.spark.source_room import (
 )
 from tests.tables.test_parquet import COLUMNS, OF, PARTITION, SMALL, columns_of
 from worm.clock import iso_seconds
-from worm.collections.entries import Change, Head, Row, encode_changes
+from worm.collections.entries import Change, ChangeSet, Head, Row
 from worm.errors import Corrupt, Invalid
 from worm.formats.strict_json import JsonObject, dumps
 from worm.spark.source import table
@@ -347,7 +347,7 @@ def test_auto_notices_a_change_that_waits_for_the_table_for_a_minute() -> None:
         """Whether documents are read at this time, if a change of the time `ts` was captured just now. One name for all
         of them: names of the same millisecond have no order, and the last one decides."""
         change = Change("new", Head(9, None, None, live=False, ts=ts), None)
-        collection.store.put(key, encode_changes("Thing", [change]))
+        collection.store.put(key, ChangeSet("Thing", [change]).encode())
         found = table.shares(replace(room.reader(read_from="auto").reading, now=now))
         return isinstance(found, Invalid) and "waiting for the table" in found.message
 

@@ -25,7 +25,7 @@ from worm.spark.rebuild_job import rebuild
 from worm.spark.sweep_job import Shown, SweepJobReport, _fold, _sweep_shown, inventory_at, sweep, sweep_range
 from worm.store.base import Version
 from worm.store.open import open_store
-from worm.upkeep.sweep_cursor import SweepCursor, read_cursor, save_cursor
+from worm.upkeep.sweep_cursor import SweepCursor
 
 COUNT, SPREAD = 40, 20
 PLAIN = {"byStatus": {"field": "status"}}
@@ -73,7 +73,7 @@ def test_lost_events_are_found_and_folded_and_every_derived_file_has_its_tag(
     assert "0 checked, 0 oplog entries written, 0 changes folded" in capsys.readouterr().out
     tagged, untagged = of_each_kind(s3_client(moto), bucket, "team/", room.spec.schema())
     assert tagged == {"manifest", "lake", "index", "heads", "sentinel", "sweep"}
-    assert read_cursor(room.table.collection).by_spark
+    assert SweepCursor.read(room.table.collection).by_spark
     assert untagged >= {"document", "oplog", "claim", "schema", "change_set"}
 
 
@@ -212,14 +212,16 @@ def test_a_document_that_a_task_may_not_delete_is_left_to_the_function(
     monkeypatch.setattr("worm.spark.sweep_job._swept", lambda *_: [found])
     nothing = cast("SparkSession", None)
     assert sweep(nothing, room.spec).summary().endswith("1 left to the function")
-    assert read_cursor(room.table.collection).is_due(SystemClock().now(), 86_400.0)
+    assert SweepCursor.read(room.table.collection).is_due(SystemClock().now(), 86_400.0)
     going_on = SweepCursor("m", 5_000, "2026-02-24T01:00:00Z")
-    save_cursor(room.table.collection, going_on)
+    going_on.save(room.table.collection)
     sweep(nothing, room.spec)
-    assert read_cursor(room.table.collection) == going_on, "if it began again each day, it would not reach the document"
+    assert SweepCursor.read(room.table.collection) == going_on, (
+        "if it began again each day, it would not reach the document"
+    )
     found.late = 0
     sweep(nothing, room.spec)
-    assert not read_cursor(room.table.collection).is_due(SystemClock().now(), 86_400.0)
+    assert not SweepCursor.read(room.table.collection).is_due(SystemClock().now(), 86_400.0)
 
 
 @pytest.mark.parametrize(("days", "is_left_to_spark"), [(1, True), (30, False)])
@@ -237,7 +239,7 @@ def test_an_inventory_of_long_ago_does_not_keep_the_function_away(
     monkeypatch.setattr("worm.spark.sweep_job._swept", lambda *_: [])
     now = SystemClock().now()
     sweep(cast("SparkSession", None), room.spec, replace(found, created=now - timedelta(days=days)))
-    assert read_cursor(room.table.collection).is_due(now, 86_400.0) is not is_left_to_spark
+    assert SweepCursor.read(room.table.collection).is_due(now, 86_400.0) is not is_left_to_spark
 
 
 def test_a_task_of_a_model_without_history_writes_change_sets_of_a_chunk_each(

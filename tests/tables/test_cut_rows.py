@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.harness import DataPath, schema_of
-from worm.collections.claims import audit_claims, restore_claims
 from worm.collections.entries import CUT, Document, Row, cut_row, is_cut
 from worm.errors import WormError
 from worm.formats import load_schema
@@ -151,14 +150,12 @@ def test_indexes_and_claims_of_huge_values_are_bounded_and_exact(kind: str) -> N
     claims = path.collection.claims
     manifest = path.table.manifest.read()
     assert manifest is not None
-    restore_claims(claims, manifest.entities)
-    assert audit_claims(claims, manifest.entities) == []
-    assert len(restore_claims(claims, manifest.entities).written) == 0, (
-        "the value that is cut is claimed by its document"
-    )
+    claims.restore(manifest.entities)
+    assert claims.audit(manifest.entities) == []
+    assert len(claims.restore(manifest.entities).written) == 0, "the value that is cut is claimed by its document"
     (held,) = [one.key for one in path.store.list(claims.directory("email")) if b"eeee" in _body(path, one.key)]
     path.store.delete(held)
-    assert restore_claims(claims, manifest.entities).written == [held]
+    assert claims.restore(manifest.entities).written == [held]
 
 
 def _body(path: DataPath, key: str) -> bytes:

@@ -26,17 +26,18 @@ from tests.tables.damage_room import (
     write,
 )
 from worm.collections.claims import Claim
-from worm.collections.entries import CUT, REBUILT, Heads, OplogEntry, decode_changes, is_cut
+from worm.collections.entries import CUT, REBUILT, ChangeSet, Heads, OplogEntry, is_cut
 from worm.collections.layout import BUCKET_SENTINEL
 from worm.collections.snapshots import Snapshot
 from worm.collections.trash import Tombstone
 from worm.errors import Corrupt, WormError
-from worm.formats import load_pushed
-from worm.formats.strict_json import JsonObject, JsonValue, unseal
+from worm.formats import Schema
+from worm.formats.strict_json import JsonObject, JsonValue
 from worm.tables import parts, view
 from worm.tables.index import Index
 from worm.tables.manifest import Manifest
 from worm.tables.root import Root, decode_directory
+from worm.tables.sealed import unseal
 
 FAST, SLOW = 701, 17
 """Of so many mutants one is tried by everything that reads the file, in `make check` and in the slow test. Decoders see
@@ -75,7 +76,7 @@ KEPT: dict[str, tuple[str, Decode]] = {
     "entry": (".oplog/customers/a/0002.json", OplogEntry.from_bytes),
     "snapshot": (".snapshots/customers/a/", Snapshot.from_bytes),
     "tombstone": (".worm.trash/customers/f/.worm.tombstone", Tombstone.from_bytes),
-    "change set": (".worm.changes/", decode_changes),
+    "change set": (".worm.changes/", ChangeSet.decode),
 }
 """No repair computes these again."""
 NOTES = {
@@ -323,7 +324,7 @@ def test_a_pushed_schema_with_a_wrong_member_is_corrupt() -> None:
         found = damaged.store.get(key)
         assert found is not None
         try:
-            load_pushed(found.body, key)
+            Schema.from_bytes(found.body, key)
             continue
         except Corrupt:
             refused += 1

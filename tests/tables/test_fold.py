@@ -8,15 +8,16 @@ import pytest
 
 from tests.harness import DataPath, created, schema_of
 from tests.query.asking import query_table
-from worm.collections.entries import Change, Head, Heads, decode_changes
+from worm.collections.entries import Change, ChangeSet, Head, Heads
 from worm.collections.layout import SCHEMA_KEY
 from worm.errors import Corrupt
 from worm.formats import load_schema
-from worm.formats.strict_json import JsonValue, seal, unseal
+from worm.formats.strict_json import JsonValue
 from worm.query.query import Query
 from worm.store.base import Attempt, Condition
 from worm.tables.build import heads_anew, manifest_anew, recorded_changes
 from worm.tables.index import Index, entry_key
+from worm.tables.sealed import seal, unseal
 from worm.tables.table import Table
 
 TABLE_FILES = [
@@ -129,7 +130,7 @@ def test_sixteen_folds_at_once_lose_no_row(monkeypatch: pytest.MonkeyPatch) -> N
         key = batches[number][0].split('"key": "')[1].split('"')[0]
         found = path.store.get(key)
         assert found is not None
-        Table(collections[number]).fold(decode_changes(found.body, key)[1])
+        Table(collections[number]).fold(ChangeSet.decode(found.body, key).changes)
 
     threads = [threading.Thread(target=fold, args=(number,)) for number in range(16)]
     for thread in threads:

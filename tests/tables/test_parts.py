@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from tests.query.filter_oracle import FIELDS
 from worm.collections.entries import Row
 from worm.errors import Corrupt
-from worm.formats.strict_json import INT_MAX, INT_MIN, JsonValue, Missing, dumps, is_intact, seal, unseal
+from worm.formats.strict_json import INT_MAX, INT_MIN, JsonValue, Missing, dumps
 from worm.query.query import Query
 from worm.tables import parts
 from worm.tables.columns import Columns, RowsById
 from worm.tables.manifest import Manifest
 from worm.tables.parts import NAMES_MAX, Cell, MergedPart, RawPart, Several, is_available
+from worm.tables.sealed import is_intact, seal, unseal
 
 ODD_NAMES = ("", "ä.ß", 'quo"te', "back\\slash", "line\n", "a..b", ".a", "\ud800")
 FLOATS = [-0.0, 5e-324, 1.7976931348623157e308, 0.1, 1e16, 1e22, 2.0**53]

@@ -15,7 +15,6 @@ from tests.tables.test_spread_tables import fill, root_of, spread_path
 from worm.collections.entries import Change, Head, Heads, Row
 from worm.errors import Corrupt
 from worm.formats import ModelDef, load_schema
-from worm.formats.strict_json import seal, unseal
 from worm.store.cas import InvariantBroken
 from worm.tables.build import RecordedNews
 from worm.tables.index import Index
@@ -34,6 +33,7 @@ from worm.tables.layout import (
 )
 from worm.tables.manifest import Manifest, ReadRow
 from worm.tables.root import By, Counted, IndexPieces, Piece, Root, check, decode_directory
+from worm.tables.sealed import seal, unseal
 
 T = TypeVar("T", bound=Keyed)
 

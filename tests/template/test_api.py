@@ -24,7 +24,6 @@ from worm.api.credentials import DeployedCallers, Trust
 from worm.api.tokens import create_token
 from worm.clock import Ids, VirtualClock
 from worm.collections.layout import SCHEMA_KEY
-from worm.collections.push import load_pushed_schema
 from worm.dev.environment import Environment, Settings
 from worm.dev.iam import Call
 from worm.dev.worker import OutcomeKind
@@ -33,6 +32,7 @@ from worm.sdk.database import Worm, push
 from worm.store.probe import ensure_safe
 from worm.store.s3 import S3Store
 from worm.upkeep.deployment.aws import Aws
+from worm.upkeep.pushed_schema import load_pushed_schema
 
 JWT = "readwrite,https://issuer.example/pool,app-1"
 MODES = ["readonly", "readwrite", "readonly,tokens", JWT]

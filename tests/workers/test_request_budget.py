@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.harness import DataPath, created, schema_of
 from worm.collections.documents import write_metadata
 from worm.store.base import Won
-from worm.upkeep.deployment import costs
+from worm.upkeep import costs
 from worm.upkeep.purge import Purge
 from worm.upkeep.sweep_pass import Scheduled
 

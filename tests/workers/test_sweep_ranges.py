@@ -23,12 +23,12 @@ from worm.collections.entries import Change, Head, Heads
 from worm.collections.id_ranges import IdRange
 from worm.collections.reconcile import Survey
 from worm.errors import Corrupt, Denied, Invalid, Unavailable, WormError
-from worm.formats.fields import id_problem, id_segment
+from worm.formats.ids import id_problem, id_segment
 from worm.store.base import Object, ObjectInfo, Read, Version, acceptable
 from worm.tables.ranges import TableRanges
 from worm.tables.root import Counted, Piece, Root
 from worm.tables.table import Table
-from worm.upkeep.sweep_cursor import SweepCursor, cursor_key, read_cursor, save_cursor
+from worm.upkeep.sweep_cursor import SweepCursor, cursor_key
 from worm.upkeep.sweep_listing import RangeListing
 from worm.upkeep.sweep_pass import Compared, DocumentPass, HistoryPass, How, Scheduled, SweepReport
 from worm.upkeep.workers.lambdas import SAFETY_SECONDS
@@ -297,7 +297,7 @@ def test_a_sweep_that_fails_after_some_progress_stores_its_position(small: pytes
     assert not report.finished
     assert path.ops("c00003") == ["create", "update"]
     assert path.rows()["c00003"]["name"] == "changed", "what it recorded is folded before the position is stored"
-    assert read_cursor(path.collection).start == report.continues_at > "c00003"
+    assert SweepCursor.read(path.collection).start == report.continues_at > "c00003"
     path.new_workers(path.store)
     assert path.sweep().finished
     path.assert_true()
@@ -316,7 +316,7 @@ def test_a_sweep_whose_fold_fails_does_not_store_a_position_after_it(small: pyte
         patched.setattr("worm.tables.table.Table.fold", refuse)
         report = path.sweeper.run(lambda: 100.0)[0]
     assert isinstance(report.error, WormError)
-    assert read_cursor(path.collection).start == ""
+    assert SweepCursor.read(path.collection).start == ""
     path.new_workers(path.store)
     path.sweep()
     path.assert_true()
@@ -397,7 +397,7 @@ def test_a_sweep_that_fails_inside_a_range_continues_after_the_chunks_that_are_d
         patched.setattr(HistoryPass, "work", fail_late)
         report = path.sweeper.run(lambda: 100.0)[0]
     assert isinstance(report.error, Unavailable)
-    assert read_cursor(path.collection).start == report.continues_at == "c00008"
+    assert SweepCursor.read(path.collection).start == report.continues_at == "c00008"
     assert len(path.rows()) == 8
     path.new_workers(path.store)
     assert path.sweep().listed == 12
@@ -555,7 +555,7 @@ def test_a_sweep_that_is_killed_loses_one_range(small: pytest.MonkeyPatch) -> No
         patched.setattr(TableRanges, "at", die_at_the_fourth)
         with pytest.raises(Killed):
             path.sweep()
-    assert read_cursor(path.collection).start == ranges[-1]
+    assert SweepCursor.read(path.collection).start == ranges[-1]
     path.new_workers(path.store)
     assert path.sweep().listed < 300
 
@@ -988,12 +988,12 @@ def test_a_run_between_two_passes_builds_the_table_that_is_missing() -> None:
 def test_a_pass_by_spark_keeps_the_function_away_until_a_second_one_is_missing() -> None:
     path = filled(15)
     cursor = SweepCursor().begun(path.clock.now())
-    save_cursor(path.collection, replace(cursor, by_spark=True).finished(path.clock.now()))
+    replace(cursor, by_spark=True).finished(path.clock.now()).save(path.collection)
     path.clock.advance(1.9 * DAY)
     assert scheduled(path).is_due is False
     path.clock.advance(0.2 * DAY)
     assert scheduled(path).listed == 15
-    assert read_cursor(path.collection).by_spark is False
+    assert SweepCursor.read(path.collection).by_spark is False
 
 
 @OPLOG

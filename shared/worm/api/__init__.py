@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from worm.doors import door
 
 if TYPE_CHECKING:
+    from worm.api import csv_rows
     from worm.api.app import Api, failure_of
     from worm.api.call import ApiSettings
     from worm.api.credentials import DeployedCallers, Trust
@@ -20,6 +21,7 @@ else:
         app: Api failure_of
         call: ApiSettings
         credentials: DeployedCallers Trust
+        csv_rows:
         local: LocalApi
         opening: open_on_lambda
         tokens: DAYS DAYS_MAX Token create_token list_tokens revoke_token

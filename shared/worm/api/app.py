@@ -3,7 +3,7 @@
 `Api.handle` takes and returns what Lambda does (payload format 2.0). `Api.answer` returns the `HttpAnswer` before it is
 packed, for a server that can stream a long body. Nothing raises: every mistake becomes a problem answer.
 
-Every answer reports its cost: `Worm-Requests`, and `Worm-Usd` at the prices of `deployment/prices.json`. For a streamed
+Every answer reports its cost: `Worm-Requests`, and `Worm-Usd` at the prices of `upkeep/prices.json`. For a streamed
 body they count only the requests before its first piece.
 """
 
@@ -56,7 +56,7 @@ from worm.api.sessions import SessionLease, SharedSession
 from worm.errors import Invalid, NotFound, WormError
 from worm.sdk import Worm
 from worm.store import RequestMeter, metered
-from worm.upkeep import Prices
+from worm.upkeep import costs
 
 Identify = Callable[[Call, Event], Identity]
 """Identifies the caller. Raises a `HttpProblem` with 401 if it cannot. The call has no path parameters yet."""
@@ -267,8 +267,8 @@ def _failed(error: Exception, request_id: str) -> HttpAnswer:
 
 
 @cache
-def _prices() -> Prices:
-    return Prices.read()
+def _prices() -> costs.Prices:
+    return costs.Prices.read()
 
 
 def _finished(answer: HttpAnswer, meter: RequestMeter) -> HttpAnswer:

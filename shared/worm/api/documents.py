@@ -11,6 +11,7 @@ from functools import partial
 from urllib.parse import quote
 
 from worm.api.call import JSON, Call, HttpAnswer, json_answer
+from worm.api.json_patch import PatchRefused, check_patch_document, patched
 from worm.api.preconditions import (
     Tags,
     check_is_one_of,
@@ -33,7 +34,7 @@ from worm.api.routes import (
     Route,
 )
 from worm.errors import Invalid, NotFound
-from worm.formats import JsonObject, JsonValue, PatchRefused, check_patch_document, patched
+from worm.formats import JsonObject, JsonValue
 from worm.sdk import DocumentDict, Model, check_operators, check_patch
 
 MERGE_PATCH = "application/merge-patch+json"

@@ -13,12 +13,13 @@ from itertools import chain
 from typing import IO, TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
+from worm.api import csv_rows
 from worm.api.call import Call, HttpAnswer
 from worm.api.queries import ALLOW_SCAN, AT, FILTER, SELECT, AskedRows, filter_of, spoken, within
 from worm.api.routes import BRANCH, Parameter, Route
 from worm.errors import Invalid, shown
-from worm.formats import JsonValue, ModelDef, csv_chunks, json_line, spooled, unspooled
-from worm.query import columns_of, parse_select
+from worm.formats import JsonValue, ModelDef
+from worm.query import request_text
 from worm.sdk import DocumentDict, Rows
 from worm.values import dataclass
 
@@ -61,23 +62,23 @@ def _exported(call: Call) -> Exported:
     definition = call.session.schema.model(model.name)
     allow_scan = call.query.flag("allowScan")
     with spoken():
-        select = parse_select(call.query.one("select"))
+        select = request_text.parse_select(call.query.one("select"))
         chosen = filter_of(definition, call.query.all("filter"))
     most = AskedRows(allow_scan=allow_scan).max_changed(call.settings.max_requests)
     with within(call, allow_scan=allow_scan):
         found = model.find_batches(
             filter=chosen, select=cast("list[str]", select), at=call.query.one("at"), max_changed=most
         )
-    return Exported(definition, columns_of(definition, select), select is not None, found)
+    return Exported(definition, request_text.columns_of(definition, select), select is not None, found)
 
 
 def _csv(exported: Exported) -> Iterator[bytes]:
-    chunks = csv_chunks(exported.columns, exported.batches, is_closed=exported.is_closed)
+    chunks = csv_rows.chunks(exported.columns, exported.batches, is_closed=exported.is_closed)
     return (text.encode() for _, text in chunks if text)
 
 
 def _ndjson(exported: Exported) -> Iterator[bytes]:
-    return ("".join(f"{json_line(row)}\n" for row in rows).encode() for rows in exported.batches)
+    return ("".join(f"{csv_rows.json_line(row)}\n" for row in rows).encode() for rows in exported.batches)
 
 
 def _tables(exported: Exported, spool: IO[str]) -> Iterator[Table]:
@@ -85,14 +86,14 @@ def _tables(exported: Exported, spool: IO[str]) -> Iterator[Table]:
     known: Iterable[Sequence[Mapping[str, JsonValue]]] = exported.batches
     columns = exported.columns
     if not exported.is_closed:
-        counting = spooled(spool, columns, exported.batches)
+        counting = csv_rows.spooled(spool, columns, exported.batches)
         while True:
             try:
                 next(counting)
             except StopIteration as ended:
                 columns = cast("list[str]", ended.value)
                 break
-        known = unspooled(spool)
+        known = csv_rows.unspooled(spool)
     is_empty = True
     for rows in known:
         is_empty = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -17,12 +17,12 @@ from worm.api.histories import NAME, TEXT, items_of
 from worm.api.problems import HttpProblem
 from worm.api.routes import Parameter, Route
 from worm.clock import iso_seconds
-from worm.errors import Invalid, NotFound, WormError, shown
+from worm.errors import Invalid, NotFound, shown
 from worm.formats import JsonObject, JsonValue
-from worm.upkeep import BATCH_MAX, CHANGES, PASSES_A_MONTH, DeadLetterFacts, Prices, Usage, bill_shape
+from worm.upkeep import costs
 
 if TYPE_CHECKING:
-    from worm.upkeep import DeadLetterQueue, HealthFinding, Letter, LookUp
+    from worm.upkeep import dead_letters
 
 STATUS = {"healthy": "ok", "trouble": "degraded", "unknown": "unknown"}
 LETTERS_SHOWN = 1000
@@ -31,7 +31,7 @@ NO_QUEUE = "set WORM_STACK to the name of the stack, or WORM_DLQ_URL to the queu
 
 def show_health(call: Call) -> JsonObject:
     """`GET /v1/health`"""
-    from worm.upkeep import Aws, Checkup
+    from worm.upkeep import Aws, Checkup, table_freshness
 
     call.check_sees_all()
     session = call.session
@@ -41,32 +41,13 @@ def show_health(call: Call) -> JsonObject:
         Aws(), session.clock, lambda url: session, url=session.store.url, stack=stack if is_deployed else None
     )
     health = checkup.run()
-    findings = [*health.findings, *(() if is_deployed else _freshness(call))]
+    findings = [*health.findings, *(() if is_deployed else table_freshness(session))]
     return {
         "status": STATUS[health.verdict],
         "at": iso_seconds(health.at),
         "stack": health.stack,
         "findings": [one.shape() for one in findings],
     }
-
-
-def _freshness(call: Call) -> Iterator[HealthFinding]:
-    """When the table of each model last changed; one conditional GET for each."""
-    from worm.upkeep import HealthFinding, State
-
-    for name, known in call.session.schema.models.items():
-        if not known.keeps_manifest:
-            continue
-        try:
-            with call.session.table_lock(name):
-                root = call.session.table(name).manifest.root()
-        except WormError as error:
-            yield HealthFinding("freshness", State.unknown, f"{name}: cannot be read: {error.message}")
-            continue
-        updated = None if root is None else root.last_updated or None
-        told = f"{name}: {'no table yet' if root is None else updated or 'empty'}"
-        facts: dict[str, JsonValue] = {"model": name, "updatedAt": updated}
-        yield HealthFinding("freshness", State.ok if root is not None else State.note, told, facts=facts)
 
 
 # Dead letters
@@ -76,7 +57,7 @@ def list_rejected(call: Call) -> JsonObject:
     """`GET /v1/rejected`"""
     call.check_sees_all()
     queues = _queues(call)
-    found: list[Letter] = []
+    found: list[dead_letters.Letter] = []
     for queue in queues:
         with queue.letters() as letters:
             found += letters
@@ -102,7 +83,7 @@ def redrive(call: Call) -> JsonObject:
     raise NotFound(f"the dead letter {shown(wanted)} does not exist", hint=hint)
 
 
-def _check_may_redrive(call: Call, letter: Letter) -> None:
+def _check_may_redrive(call: Call, letter: dead_letters.Letter) -> None:
     """The function does not start Spark jobs: they run under their own role, which an administrator passes on."""
     if letter.is_of_job and not call.settings.is_local:
         command = f"worm dlq redrive spark --id {letter.id} --stack {os.environ.get('WORM_STACK') or 'STACK'}"
@@ -110,16 +91,16 @@ def _check_may_redrive(call: Call, letter: Letter) -> None:
         raise HttpProblem(501, "spark-job", what, hint=f"run `{command}` with credentials that may")
 
 
-def _queues(call: Call) -> Sequence[DeadLetterQueue]:
+def _queues(call: Call) -> Sequence[dead_letters.DeadLetterQueue]:
     """None without a bucket, or if no queue is configured."""
-    from worm.upkeep import Aws, DeadLetterQueue, Stack, queues_of
+    from worm.upkeep import Aws, Stack, dead_letters
 
     stack, url = os.environ.get("WORM_STACK"), os.environ.get("WORM_DLQ_URL")
     if not _is_bucket(call):
         return []
     if url:
-        return [DeadLetterQueue(Aws(), url.rpartition("/")[2], url)]
-    return queues_of(aws := Aws(), Stack.read(aws, stack)) if stack else []
+        return [dead_letters.DeadLetterQueue(Aws(), url.rpartition("/")[2], url)]
+    return dead_letters.queues_of(aws := Aws(), Stack.read(aws, stack)) if stack else []
 
 
 def _is_bucket(call: Call) -> bool:
@@ -133,7 +114,7 @@ def _place(call: Call) -> tuple[str, str]:
     return url.netloc, f"{prefix}/" if prefix else ""
 
 
-def _model(call: Call, letter: Letter) -> str | None:
+def _model(call: Call, letter: dead_letters.Letter) -> str | None:
     _, prefix = _place(call)
     if letter.key is None or not letter.key.startswith(prefix):
         return None
@@ -149,53 +130,40 @@ def explain(call: Call) -> JsonObject:
     key = call.query.one("key")
     if not key:
         raise Invalid("pass the key of an object", path="key")
-    from worm.upkeep import explain_key  # it is large, and few calls need it
+    from worm.upkeep import dead_letters, explain_key  # they are large, and few calls need them
 
-    return explain_key(call.session, key, dead_letters=_letters(call)).shape()
-
-
-def _letters(call: Call) -> LookUp | None:
     queues = [one for one in _queues(call) if one.name in ("capture", "tables") or os.environ.get("WORM_DLQ_URL")]
-    if not queues:
-        return None
-    from worm.upkeep import about
-
-    bucket, prefix = _place(call)
-
-    def look_up(key: str) -> Sequence[DeadLetterFacts]:
-        found = [one for queue in queues for one in about(queue, key, bucket=bucket, prefix=prefix)]
-        return [DeadLetterFacts(one.reason, iso_seconds(one.sent)) for one in found]
-
-    return look_up
+    found = explain_key(call.session, key, dead_letters=dead_letters.find_letters(queues, call.session.store.url))
+    return found.shape()
 
 
 def estimate(call: Call) -> JsonObject:
     """`GET /v1/cost`"""
     change, events = call.query.one("change") or "create", call.query.one("events") or "eventbridge"
-    if change not in CHANGES:
-        raise Invalid(f"must be one of {', '.join(CHANGES)}, not {shown(change)}", path="change")
+    if change not in costs.CHANGES:
+        raise Invalid(f"must be one of {', '.join(costs.CHANGES)}, not {shown(change)}", path="change")
     address = call.query.one("address") or "function-url"
     if address not in ("function-url", "http-api"):
         raise Invalid(f"must be function-url or http-api, not {shown(address)}", path="address")
     if events not in ("eventbridge", "sqs"):
         raise Invalid(f"must be eventbridge or sqs, not {shown(events)}", path="events")
-    usage = Usage(
+    usage = costs.Usage(
         changes=_number(call, "changes", 0),
         change=change,
-        batch=_number(call, "batch", BATCH_MAX, 1, BATCH_MAX),
+        batch=_number(call, "batch", costs.BATCH_MAX, 1, costs.BATCH_MAX),
         queries=_number(call, "queries", 0),
         requests_per_query=_number(call, "requestsPerQuery", 1),
         documents=_number(call, "documents", 0),
         document_bytes=_number(call, "documentBytes", 1000),
         models=_number(call, "models", len(call.session.schema.models)),
-        sweeps=_number(call, "sweeps", PASSES_A_MONTH),
+        sweeps=_number(call, "sweeps", costs.PASSES_A_MONTH),
         rebuilds=_number(call, "rebuilds", 0),
         by_eventbridge=events == "eventbridge",
         calls=_number(call, "calls", 0),
         requests_per_call=_number(call, "requestsPerCall", 1),
         by_http_api=address == "http-api",
     )
-    return bill_shape(usage, Prices.read())
+    return costs.bill_shape(usage, costs.Prices.read())
 
 
 def _number(call: Call, name: str, default: float, least: float = 0, most: float = 1e15) -> float:
@@ -294,7 +262,7 @@ ROUTES = (
                 Parameter(name, "Same as the option of `worm cost`.", {"type": "number", "minimum": 0})
                 for name in _NUMBERS
             ),
-            Parameter("change", "Kind of changes.", {"enum": list[JsonValue](CHANGES)}),
+            Parameter("change", "Kind of changes.", {"enum": list[JsonValue](costs.CHANGES)}),
             Parameter("events", "How capture gets events.", {"enum": ["eventbridge", "sqs"]}),
             Parameter("address", "What serves calls to the API.", {"enum": ["function-url", "http-api"]}),
         ),

@@ -21,7 +21,7 @@ from typing import cast
 from worm.api.call import Call, HttpAnswer
 from worm.api.problems import HttpProblem
 from worm.clock import iso_millis
-from worm.collections import ANSWERS_PREFIX
+from worm.collections import layout
 from worm.errors import Corrupt, Denied, Unavailable
 from worm.formats import JsonObject, dumps, loads_own
 from worm.store import Lost, Store, Won
@@ -67,7 +67,7 @@ def answered_once(call: Call, work: Callable[[], HttpAnswer]) -> HttpAnswer:
         hint = "use a random value for each call, such as a UUID"
         what = f"Idempotency-Key must have 1 to {KEY_CHARACTERS_MAX} printable ASCII characters"
         raise HttpProblem(400, "malformed-header", what, hint=hint)
-    key = f"{ANSWERS_PREFIX}{_digest(call.identity.actor, name)}.json"
+    key = f"{layout.ANSWERS_PREFIX}{_digest(call.identity.actor, name)}.json"
     store, now = call.session.store, call.session.clock.now()
     record = CallRecord(_content(call), iso_millis(now))
     call.session.ensure_safe_store()

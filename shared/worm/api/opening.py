@@ -6,10 +6,9 @@ Writes leave history and tables to the workers of the same stack.
 from __future__ import annotations
 
 from worm.clock import Ids, SystemClock
-from worm.collections import load_pushed_schema
 from worm.sdk import Worm
 from worm.store import S3Store
-from worm.upkeep import Settings
+from worm.upkeep import Settings, load_pushed_schema
 
 
 def open_on_lambda() -> Worm:

@@ -22,7 +22,7 @@ from worm.api.documents import shape_of
 from worm.api.problems import HttpProblem
 from worm.api.routes import BRANCH, DOCUMENT, Parameter, Route
 from worm.errors import Invalid, shown
-from worm.formats import JsonObject, JsonValue, ModelDef, loads, undeclared_notes
+from worm.formats import JsonObject, JsonValue, ModelDef, loads
 from worm.query import (
     Actual,
     Aggregate,
@@ -32,11 +32,7 @@ from worm.query import (
     Sort,
     TooExpensive,
     at_most,
-    both,
-    filter_fields,
-    parse_filter,
-    parse_names,
-    parse_sort,
+    request_text,
 )
 from worm.sdk import CHANGED_MAX, DocumentDict, Model, Rows, populated_fields, referred_model
 from worm.store import metered
@@ -113,9 +109,9 @@ def asked_by_parameters(call: Call, definition: ModelDef) -> AskedRows:
     with spoken():
         return AskedRows(
             filter=filter_of(definition, query.all("filter")),
-            sort=cast("Sort", parse_sort(query.one("sort"))) or None,
-            select=None if select is None else parse_names(select, "select") if select else [],
-            populate=parse_names(populate, "populate") if populate else None,
+            sort=cast("Sort", request_text.parse_sort(query.one("sort"))) or None,
+            select=None if select is None else request_text.parse_names(select, "select") if select else [],
+            populate=request_text.parse_names(populate, "populate") if populate else None,
             limit=query.number("limit", LIMIT, least=1, most=PAGE_ROWS_MAX),
             cursor=query.one("cursor"),
             at=query.one("at"),
@@ -127,10 +123,10 @@ def asked_by_parameters(call: Call, definition: ModelDef) -> AskedRows:
 
 def filter_of(definition: ModelDef, texts: list[str]) -> Mapping[str, JsonValue]:
     """All must hold. Text that starts with a brace is a JSON filter."""
-    chosen = parse_filter(definition, [text for text in texts if not text.lstrip().startswith("{")])
+    chosen = request_text.parse_filter(definition, [text for text in texts if not text.lstrip().startswith("{")])
     for text in texts:
         if text.lstrip().startswith("{"):
-            chosen = both(chosen, _json_filter(text))
+            chosen = request_text.both(chosen, _json_filter(text))
     return chosen
 
 
@@ -278,7 +274,7 @@ def _rows_answer(call: Call, model: Model[DocumentDict], asked: AskedRows) -> Ht
 
 def noted(call: Call, model: str, shape: dict[str, Any], fields: Iterable[str]) -> dict[str, Any]:
     """The answer, with `notes` about undeclared fields, which may be typos."""
-    notes = undeclared_notes(call.session.schema.model(model), sorted(fields))
+    notes = call.session.schema.model(model).undeclared_notes(sorted(fields))
     return {**shape, "notes": notes} if notes else shape
 
 
@@ -314,7 +310,7 @@ def count_documents(call: Call) -> JsonObject:
     most = AskedRows(allow_scan=allow_scan).max_changed(call.settings.max_requests)
     with within(call, allow_scan=allow_scan):
         count = model.count(chosen, at=call.query.one("at"), max_changed=most)
-    return noted(call, model.name, {"count": count}, filter_fields(chosen))
+    return noted(call, model.name, {"count": count}, request_text.filter_fields(chosen))
 
 
 def aggregate_documents(call: Call) -> JsonValue:

@@ -12,10 +12,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from worm.collections import SCHEMA_KEY
+from worm.collections import layout
 from worm.errors import WormError
 from worm.forks import new_lock
-from worm.formats import Schema, load_pushed
+from worm.formats import Schema
 from worm.sdk import Worm
 from worm.store import NotModified
 
@@ -122,10 +122,10 @@ class SharedSession:
             self._refreshing.release()
 
     def _follow(self, current: _Open) -> None:
-        found = current.session.store.get_if_changed(SCHEMA_KEY, self._etag)
+        found = current.session.store.get_if_changed(layout.SCHEMA_KEY, self._etag)
         if found is None or isinstance(found, NotModified):
             return  # never pushed, or deleted: the session keeps its schema
-        schema = load_pushed(found.body, SCHEMA_KEY)
+        schema = Schema.from_bytes(found.body, layout.SCHEMA_KEY)
         self._etag = found.etag
         if schema != current.session.schema:
             self._replace(current, schema)

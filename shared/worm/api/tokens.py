@@ -20,19 +20,7 @@ from worm.api.identity import Identity
 from worm.clock import Clock, Ids, iso_seconds, moment_of
 from worm.errors import Conflict, Corrupt, Invalid, NotFound, shown
 from worm.forks import new_lock
-from worm.formats import (
-    TEXT,
-    TIME,
-    JsonObject,
-    JsonValue,
-    check_shape,
-    dumps,
-    list_of,
-    loads_own,
-    nullable,
-    record,
-    text_that,
-)
+from worm.formats import JsonObject, JsonValue, dumps, loads_own, shapes
 from worm.store import Lost, Store
 from worm.values import dataclass
 
@@ -46,11 +34,20 @@ KNOWN_MAX = 1000
 RECORD_BYTES_MAX = 64 * 1024
 _ID = re.compile(r"[0-9a-z]{26}")
 _TEXT = re.compile(r"worm_([0-9a-z]{26})_([0-9a-f]{64})")
-_DIGEST = text_that("a SHA-256 in hexadecimal digits", re.compile(r"[0-9a-f]{64}").fullmatch)
-RECORD = record(
+_DIGEST = shapes.text_that("a SHA-256 in hexadecimal digits", re.compile(r"[0-9a-f]{64}").fullmatch)
+RECORD = shapes.record(
     "the record of a token",
-    {"sha256": _DIGEST, "models": nullable(list_of(TEXT)), "createdAt": TIME, "expiresAt": TIME},
-    {"createdBy": nullable(TEXT), "note": nullable(TEXT), "revokedAt": nullable(TIME)},
+    {
+        "sha256": _DIGEST,
+        "models": shapes.nullable(shapes.list_of(shapes.TEXT)),
+        "createdAt": shapes.TIME,
+        "expiresAt": shapes.TIME,
+    },
+    {
+        "createdBy": shapes.nullable(shapes.TEXT),
+        "note": shapes.nullable(shapes.TEXT),
+        "revokedAt": shapes.nullable(shapes.TIME),
+    },
 )
 
 
@@ -103,7 +100,7 @@ class Token:
     def from_bytes(cls, body: bytes, key: str) -> Token:
         """`Corrupt` for anything else."""
         shape = loads_own(body, key)
-        check_shape(shape, RECORD, key, hint="revoke the token and create a new one")
+        shapes.check(shape, RECORD, key, hint="revoke the token and create a new one")
         models = cast("list[str] | None", shape["models"])
         revoked = cast("str | None", shape.get("revokedAt"))
         return cls(

@@ -18,7 +18,7 @@ from worm.api.routes import IF_MATCH, IF_NONE_MATCH, REASON, WORM_REASON, Route
 from worm.clock import iso_seconds
 from worm.collections import Collection, author_metadata
 from worm.errors import Invalid
-from worm.formats import JsonObject, id_of
+from worm.formats import JsonObject
 from worm.sdk import decode_version, note_of_write
 from worm.store import Condition, IfAbsent, IfMatch, is_remote
 
@@ -36,7 +36,7 @@ def begin_upload(call: Call) -> JsonObject:
     session.ensure_safe_store()
     about = call.about
     metadata = author_metadata(about["actor"], note_of_write(about))
-    entity_id = id_of(collection.definition.id_type, call.parameters["id"])
+    entity_id = collection.definition.id_of(call.parameters["id"])
     condition = _condition(collection, entity_id, tags)
     expires = session.clock.now() + timedelta(seconds=UPLOAD_SECONDS)
     key = collection.documents.key(entity_id)

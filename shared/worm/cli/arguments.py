@@ -19,7 +19,7 @@ import typer
 from worm.cli.options import DEFAULT_URL, Target
 from worm.cli.output import echo
 from worm.errors import Invalid, NotFound, WormError, shown
-from worm.formats import SINGLETON_ID, ModelDef, undeclared_notes
+from worm.formats import SINGLETON_ID, ModelDef
 
 if TYPE_CHECKING:
     from worm.sdk import Worm
@@ -84,7 +84,7 @@ def chosen_models(session: Worm, names: list[str] | None) -> list[str]:
 
 
 def note_undeclared(definition: ModelDef, names: Iterable[str]) -> None:
-    for note in undeclared_notes(definition, names):
+    for note in definition.undeclared_notes(names):
         echo(f"worm: note: {note}", err=True)
 
 

@@ -12,28 +12,18 @@ from typing import Annotated
 import typer
 
 from worm.cli.arguments import existing_file
+from worm.cli.attachment import Additions, Attachment, DetachStep, StepOutcome
+from worm.cli.bucket_findings import BucketFinding, FindingState, kms_key
+from worm.cli.bucket_parts import AttachedPlace, Events, check_queue
 from worm.cli.options import EndpointTarget, opened_stores
 from worm.cli.output import Progress, Report, ReportFormat, echo, echo_json, printable, progress_bar
 from worm.cli.schema import exit_if_damaged, push_shape, show_push
 from worm.clock import Clock, Ids, SystemClock
-from worm.collections import SCHEMA_KEY, PushReport
+from worm.collections import layout
 from worm.errors import Invalid, WormError
-from worm.formats import JsonObject, JsonValue, Schema, load_pushed, load_schema
+from worm.formats import JsonObject, JsonValue, Schema, load_schema
 from worm.store import BucketSettings, Store, bucket_and_prefix, ensure_safe, open_store, split_url
-from worm.upkeep import (
-    Additions,
-    AttachedPlace,
-    Attachment,
-    BucketFinding,
-    DetachStep,
-    Events,
-    FindingState,
-    ModelProgress,
-    StepOutcome,
-    check_queue,
-    kms_key,
-    push,
-)
+from worm.upkeep import ModelProgress, PushReport, push
 
 EXIT_MISSING = 1
 SETTLE_SECONDS = 900
@@ -122,8 +112,8 @@ class _Opened:
     def adopt(self, schema: Schema | None, settle: int, shown: _Shown) -> PushReport | None:
         """Push the schema, or the one that is already pushed, and adopt existing documents; None without either."""
         if schema is None:
-            found = self.store.get(SCHEMA_KEY)
-            schema = None if found is None else load_pushed(found.body, SCHEMA_KEY)
+            found = self.store.get(layout.SCHEMA_KEY)
+            schema = None if found is None else Schema.from_bytes(found.body, layout.SCHEMA_KEY)
         if schema is None:
             return None
         self._settle(settle, shown)

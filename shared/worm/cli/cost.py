@@ -12,7 +12,7 @@ import typer
 from worm.cli.arguments import existing_file
 from worm.cli.output import Report, ReportFormat, echo, echo_json, echo_table, printable
 from worm.errors import Invalid
-from worm.upkeep import BATCH_MAX, PASSES_A_MONTH, BillLine, Prices, Usage, bill, bill_shape, units
+from worm.upkeep import costs
 
 COLUMNS = ("Group", "What", "USD a Month")
 
@@ -46,7 +46,7 @@ def cost(
     change: Annotated[ChangeKind, typer.Option("--change", help="Kind of changes.")] = ChangeKind.create,
     batch: Annotated[
         float, typer.Option("--batch", metavar="N", help="Changes to one model within 5 seconds, up to 100.")
-    ] = BATCH_MAX,
+    ] = costs.BATCH_MAX,
     queries: Annotated[float, typer.Option("--queries", metavar="N", help="Queries per month.")] = 0,
     requests_per_query: Annotated[
         float,
@@ -71,7 +71,7 @@ def cost(
     models: Annotated[float, typer.Option("--models", metavar="N", help="Models in the schema.")] = 1,
     sweeps: Annotated[
         float, typer.Option("--sweeps", metavar="N", help="Passes of the sweep per month.")
-    ] = PASSES_A_MONTH,
+    ] = costs.PASSES_A_MONTH,
     rebuilds: Annotated[float, typer.Option("--rebuilds", metavar="N", help="Spark rebuilds per month.")] = 0,
     events: Annotated[
         EventRoute, typer.Option("--events", help="How capture gets events: the parameter Events of the template.")
@@ -85,11 +85,11 @@ def cost(
 
     Uses list prices, and excludes the requests of your own clients. Sends nothing to AWS.
     """
-    table = Prices.read(None if prices is None else existing_file(prices))
-    usage = Usage(
+    table = costs.Prices.read(None if prices is None else existing_file(prices))
+    usage = costs.Usage(
         changes=_number("--changes", changes),
         change=change.value,
-        batch=_number("--batch", batch, 1, BATCH_MAX),
+        batch=_number("--batch", batch, 1, costs.BATCH_MAX),
         queries=_number("--queries", queries),
         requests_per_query=_number("--requests-per-query", requests_per_query),
         documents=_number("--documents", documents),
@@ -111,17 +111,17 @@ def _number(option: str, value: float, least: float = 0, most: float = 1e15) -> 
     return value
 
 
-def _show(usage: Usage, prices: Prices, format: ReportFormat) -> None:
+def _show(usage: costs.Usage, prices: costs.Prices, format: ReportFormat) -> None:
     if format is ReportFormat.json:
-        echo_json(bill_shape(usage, prices))
+        echo_json(costs.bill_shape(usage, prices))
         return
-    lines = bill(usage, prices)
+    lines = costs.bill(usage, prices)
     total = sum(one.usd for one in lines)
     shown = [one for one in lines if one.usd or one.group == "idle"]
-    rows = [[one.group, one.what, dollars(one.usd)] for one in [*shown, BillLine("all", "", total)]]
+    rows = [[one.group, one.what, dollars(one.usd)] for one in [*shown, costs.BillLine("all", "", total)]]
     echo_table(COLUMNS, rows, right=COLUMNS[2:])
     echo()
-    for name, usd in units(usage, prices).items():
+    for name, usd in costs.units(usage, prices).items():
         echo(f"{name}: {dollars(usd)}")
     echo(f"prices: {printable(prices.region)}, {printable(prices.date)}: {printable(prices.source)}")
 

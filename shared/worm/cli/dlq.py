@@ -13,7 +13,7 @@ from worm.cli.options import DEFAULT_URL, Target
 from worm.cli.output import RowFormat, Rows, cell, count, echo, echo_rows, printable
 from worm.errors import Invalid, WormError
 from worm.formats import JsonValue
-from worm.upkeep import Aws, DeadLetterQueue, Letter, LetterChoice, Stack, queues_of
+from worm.upkeep import Aws, Stack, dead_letters
 
 COLUMNS = ("queue", "sent", "kind", "model", "key", "reason", "id")
 RESULT_COLUMNS = ("queue", "id", "key", "result", "problem")
@@ -51,7 +51,7 @@ def list_letters(
 ) -> None:
     """List dead letters: when each arrived, its kind, its subject and its reason. They stay in the queue."""
     place = _Place(target, stack, queue, name)
-    found = place.letters(LetterChoice(key, reason))
+    found = place.letters(dead_letters.LetterChoice(key, reason))
     rows: list[dict[str, JsonValue]] = [{**one.shape(), "model": place.model(one)} for one in found]
     if format is not RowFormat.table:
         echo_rows(COLUMNS, rows, format)
@@ -75,7 +75,7 @@ def show(
 ) -> None:
     """Show complete dead letters: attributes and body. They stay in the queue."""
     place = _Place(target, stack, queue, name)
-    found = place.letters(LetterChoice(key, reason, id))
+    found = place.letters(dead_letters.LetterChoice(key, reason, id))
     if format is not RowFormat.table:
         rows = [_whole(one, place.model(one)) for one in found]
         echo_rows([*COLUMNS, "attributes", "body"], rows, format, raw_csv=True)
@@ -115,7 +115,7 @@ def redrive(
     """
     place, choice = _Place(target, stack, queue, name), _choice(key, reason, id, all)
 
-    def act(found: DeadLetterQueue, letter: Letter) -> str:
+    def act(found: dead_letters.DeadLetterQueue, letter: dead_letters.Letter) -> str:
         done = found.redrive(letter, to, dry_run=dry_run)
         return f"would be {done}" if dry_run else done
 
@@ -140,7 +140,7 @@ def drop(
     """
     place, choice = _Place(target, stack, queue, name), _choice(key, reason, id, all)
 
-    def act(found: DeadLetterQueue, letter: Letter) -> str:
+    def act(found: dead_letters.DeadLetterQueue, letter: dead_letters.Letter) -> str:
         if yes:
             found.drop(letter)
         return "dropped" if yes else "would be dropped"
@@ -162,18 +162,18 @@ class _Place:
         aws = Aws(target.endpoint_url)
         self._url = target.url if target.url != DEFAULT_URL else None
         if queue is not None:
-            self.queues = [DeadLetterQueue(aws, queue.rpartition("/")[2], queue)]
+            self.queues = [dead_letters.DeadLetterQueue(aws, queue.rpartition("/")[2], queue)]
         else:
             found = Stack.read(aws, stack or "")
-            self.queues = queues_of(aws, found, name)
+            self.queues = dead_letters.queues_of(aws, found, name)
             self._url = self._url or found.url
         self._target = target
         self.seen = 0
         """How many letters were received, selected or not."""
         self._models: Callable[[str], str | None] | None = None
 
-    def letters(self, choice: LetterChoice) -> list[Letter]:
-        found: list[Letter] = []
+    def letters(self, choice: dead_letters.LetterChoice) -> list[dead_letters.Letter]:
+        found: list[dead_letters.Letter] = []
         for queue in self.queues:
             with queue.letters() as letters:
                 for one in letters:
@@ -182,10 +182,10 @@ class _Place:
         return sorted(found, key=lambda one: (one.queue, one.sent, one.id))
 
     def each(
-        self, choice: LetterChoice, act: Callable[[DeadLetterQueue, Letter], str]
-    ) -> list[tuple[Letter, str, WormError | None]]:
+        self, choice: dead_letters.LetterChoice, act: Callable[[dead_letters.DeadLetterQueue, dead_letters.Letter], str]
+    ) -> list[tuple[dead_letters.Letter, str, WormError | None]]:
         """Act on each as it is received, so that none is held for long."""
-        results: list[tuple[Letter, str, WormError | None]] = []
+        results: list[tuple[dead_letters.Letter, str, WormError | None]] = []
         for queue in self.queues:
             with queue.letters() as letters:
                 for one in letters:
@@ -198,7 +198,7 @@ class _Place:
                         results.append((one, "failed", error))
         return results
 
-    def model(self, letter: Letter) -> str | None:
+    def model(self, letter: dead_letters.Letter) -> str | None:
         if letter.key is None or self._url is None or not self._url.startswith("s3://"):
             return None
         if self._models is None:
@@ -230,14 +230,14 @@ def _models(target: Target) -> Callable[[str], str | None]:
     return lambda key: resolver.parse(key[len(below) :]).model if key.startswith(below) else None
 
 
-def _choice(key: str | None, reason: str | None, id: str | None, all: bool) -> LetterChoice:
+def _choice(key: str | None, reason: str | None, id: str | None, all: bool) -> dead_letters.LetterChoice:
     is_narrow = any(one is not None for one in (key, reason, id))
     if all == is_narrow:
         raise Invalid("choose the dead letters", hint="pass --all, or --key, --reason or --id")
-    return LetterChoice(key, reason, id)
+    return dead_letters.LetterChoice(key, reason, id)
 
 
-def _grouped(letters: Sequence[Letter]) -> list[str]:
+def _grouped(letters: Sequence[dead_letters.Letter]) -> list[str]:
     """`capture: 3 (2 rejected, 1 failed)`."""
     found: list[str] = []
     for queue in sorted({one.queue for one in letters}):
@@ -247,7 +247,7 @@ def _grouped(letters: Sequence[Letter]) -> list[str]:
     return found
 
 
-def _whole(letter: Letter, model: str | None) -> dict[str, JsonValue]:
+def _whole(letter: dead_letters.Letter, model: str | None) -> dict[str, JsonValue]:
     attributes: JsonValue = dict(letter.attributes)
     return {**letter.shape(), "model": model, "attributes": attributes, "body": letter.body}
 
@@ -260,7 +260,9 @@ def _readable(body: str) -> str:
         return body
 
 
-def _show_results(place: _Place, results: Sequence[tuple[Letter, str, WormError | None]], format: RowFormat) -> None:
+def _show_results(
+    place: _Place, results: Sequence[tuple[dead_letters.Letter, str, WormError | None]], format: RowFormat
+) -> None:
     rows: list[dict[str, JsonValue]] = []
     for letter, result, error in results:
         problem = None if error is None else " ".join(error.for_shell().split())

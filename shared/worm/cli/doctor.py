@@ -9,7 +9,7 @@ import typer
 from worm.cli.options import DEFAULT_URL, Target
 from worm.cli.output import Report, ReportFormat, count, echo, echo_json, printable
 from worm.clock import SystemClock, iso_seconds
-from worm.upkeep import Aws, Checkup, Health, State
+from worm.upkeep import Aws, Checkup, Health
 
 EXIT_TROUBLE = 1
 EXIT_UNKNOWN = 14
@@ -61,6 +61,5 @@ def _verdict(health: Health) -> str:
     if health.verdict == "healthy":
         return "healthy"
     if health.verdict == "trouble":
-        return count(sum(one.state is State.trouble for one in health.findings), "problem")
-    unread = sorted({one.area for one in health.findings if one.state is State.unknown})
-    return f"unknown: {', '.join(unread)} cannot be read"
+        return count(health.problems, "problem")
+    return f"unknown: {', '.join(sorted(health.unread))} cannot be read"

@@ -32,8 +32,8 @@ from worm.cli.output import (
 )
 from worm.collections import Document
 from worm.errors import Invalid, NotFound, WormError, shown
-from worm.formats import SINGLETON_ID, JsonValue, id_text, loads
-from worm.query import filter_fields, parse_filter
+from worm.formats import SINGLETON_ID, JsonValue, loads
+from worm.query import request_text
 from worm.sdk import DocumentDict, Model, Result, Worm
 
 LINES = (".ndjson", ".jsonl")
@@ -113,8 +113,8 @@ def rm(
     documents = session.model(model)
     documents.check_removing()
     if filter:
-        conditions = parse_filter(session.schema.model(model), filter)
-        note_undeclared(session.schema.model(model), filter_fields(conditions))
+        conditions = request_text.parse_filter(session.schema.model(model), filter)
+        note_undeclared(session.schema.model(model), request_text.filter_fields(conditions))
         chosen = [str(row["id"]) for row in documents.find_all(filter=conditions, select=["id"])]
     else:
         chosen = list(dict.fromkeys(ids or []))
@@ -175,7 +175,7 @@ def _id_of(session: Worm, model: str, document: Document, given: str | None) -> 
         if given not in (None, SINGLETON_ID):
             raise Invalid(f"{model} has a single document, but --id is {shown(given)}", hint="leave out --id")
         return SINGLETON_ID
-    own = None if document.get("id") is None else id_text(definition.id_type, document["id"])
+    own = None if document.get("id") is None else definition.id_text(document["id"])
     if given is not None and own is not None and own != given:
         raise Invalid(f"the document has id {shown(own)}, but --id is {shown(given)}", path="id")
     return own if given is None else given

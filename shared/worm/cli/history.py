@@ -23,9 +23,9 @@ from worm.cli.output import (
     note_dry_run,
     progress_bar,
 )
-from worm.collections import OplogEntry
+from worm.collections import Diff, OplogEntry
 from worm.errors import Invalid, shown
-from worm.formats import SINGLETON_ID, Diff, JsonValue, loads
+from worm.formats import SINGLETON_ID, JsonValue, loads
 from worm.sdk import CHANGED_MAX, NO_FIELD, change_text
 
 if TYPE_CHECKING:

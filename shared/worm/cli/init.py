@@ -21,11 +21,11 @@ import typer
 from worm.cli.arguments import opened_output
 from worm.cli.options import DEFAULT_URL, Target, opened_stores
 from worm.cli.output import count, echo
-from worm.collections import load_pushed_schema
 from worm.errors import Conflict, Invalid, NotFound, WormError, shown
-from worm.formats import SCHEMA_URL, JsonObject, Schema, load_schema, model_name_problem
+from worm.formats import JsonObject, ModelDef, Schema, load_schema
 from worm.sdk import collection_of, connect
 from worm.store import bucket_and_prefix, split_url
+from worm.upkeep import load_pushed_schema
 
 FIRST_MODEL = "Customer"
 EXAMPLES: tuple[JsonObject, ...] = (
@@ -163,7 +163,7 @@ def _place(target: Target, *, is_given: bool) -> Target:
 
 def _name_check(format: InitFormat) -> Callable[[str], None]:
     def check(name: str) -> None:
-        problem = model_name_problem(name)
+        problem = ModelDef.name_problem(name)
         if problem is None and format is InitFormat.python and (keyword.iskeyword(name) or name in _taken_names()):
             problem = "it has another meaning in a Python program"
         if problem is not None:
@@ -205,7 +205,7 @@ def _schema_shape(model: str) -> JsonObject:
 
 
 def _schema_text(model: str) -> str:
-    return json.dumps({"$schema": SCHEMA_URL, **_schema_shape(model)}, indent=2) + "\n"
+    return json.dumps({"$schema": Schema.URL, **_schema_shape(model)}, indent=2) + "\n"
 
 
 def _program(model: str, target: Target) -> str:

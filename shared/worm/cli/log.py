@@ -18,18 +18,17 @@ from worm.cli.options import Target
 from worm.cli.output import GAP, Report, ReportFormat, count, echo, echo_json, echo_table, printable
 from worm.clock import iso_millis
 from worm.errors import Corrupt, Invalid
-from worm.formats import (
-    JsonObject,
-    JsonValue,
+from worm.formats import JsonObject, JsonValue, dumps, frames
+from worm.log import (
+    CommitLogTools,
+    DbKeys,
     LogCompactReport,
     LogLine,
     LogRepairReport,
     LogTools,
     LogVerifyReport,
-    Torn,
-    dumps,
+    databases,
 )
-from worm.log import CommitLogTools, DbKeys, databases
 from worm.store import Store
 
 if TYPE_CHECKING:
@@ -193,7 +192,7 @@ def cat(
     if tools.kept_from > 1:
         echo(f"note: the log is kept since LSN {tools.kept_from}; earlier records are deleted", err=True)
     for item in tools.cat(after=after):
-        if isinstance(item, Torn):
+        if isinstance(item, frames.Torn):
             show_torn(item)
         elif ns in (None, item.value.get("ns")) and op in (None, item.value.get("op")):
             echo(shown(item, raw=raw))
@@ -211,7 +210,7 @@ def tail(
     if lines < 0:
         raise Invalid("--lines must not be negative")
     for item in _tools(target, name, branch).tail(lines, follow=follow):
-        if isinstance(item, Torn):
+        if isinstance(item, frames.Torn):
             show_torn(item)
         else:
             echo(shown(item, raw=raw))
@@ -267,7 +266,7 @@ def _decoded(value: JsonObject) -> JsonObject:
     return value
 
 
-def show_torn(torn: Torn) -> None:
+def show_torn(torn: frames.Torn) -> None:
     echo(f"note: {torn.size} torn bytes after byte {torn.offset}: an unfinished write", err=True)
 
 

@@ -17,7 +17,7 @@ from worm.cli.output import Report, ReportFormat, cell, count, echo, echo_json, 
 from worm.collections import Document
 from worm.errors import Invalid, shown
 from worm.formats import JsonObject, JsonValue, loads
-from worm.query import filter_fields, parse_filter
+from worm.query import request_text
 from worm.sdk import Change, MigrationReport, Rule, apply_rules, convert, name_of, rename, rules_of
 
 EXIT_FAILED = 1
@@ -62,9 +62,9 @@ def migrate(
 
     Run it again after an interruption: it continues. Exit code 1 if a document could not be changed.
     """
-    conditions = parse_filter(session.schema.model(model), filter) if filter else None
+    conditions = request_text.parse_filter(session.schema.model(model), filter) if filter else None
     if conditions is not None:
-        note_undeclared(session.schema.model(model), filter_fields(conditions))
+        note_undeclared(session.schema.model(model), request_text.filter_fields(conditions))
     given = _rules(renames or [], conversions or [], defaults or [], removals or [], rules)
     change: Change | Sequence[Rule] = given if function is None else _composed(given, function)
     with progress_bar(f"Migrating {model}", is_hidden=format is ReportFormat.json) as show:

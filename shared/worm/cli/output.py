@@ -19,20 +19,22 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from worm.api import csv_rows
 from worm.errors import NotFound, WormError
-from worm.formats import JsonObject, JsonRow, JsonValue, csv_text, dumps
+from worm.formats import JsonObject, JsonValue, dumps
 from worm.values import dataclass
 
 if TYPE_CHECKING:
     from worm.spaces import Branch
 
+JsonRow = Mapping[str, JsonValue]
 GAP = "  "
 COLUMN_MIN = 8
 BRANCH_COLUMNS = ("name", "parent", "forkSeq", "createdSeq", "headSeq", "status")
@@ -103,7 +105,7 @@ def echo_rows(columns: Sequence[str], rows: Sequence[JsonRow], format: RowFormat
     elif format is RowFormat.ndjson:
         echo_json_lines(dict(row) for row in rows)
     elif format is RowFormat.csv:
-        echo(csv_text(columns, rows, raw=raw_csv), nl=False)
+        echo(csv_rows.text(columns, rows, raw=raw_csv), nl=False)
     else:
         fitting = fitting_columns(columns, shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
         echo_table(fitting, [[cell(row.get(name)) if name in row else "" for name in fitting] for row in rows])

@@ -19,9 +19,11 @@ from typing import Annotated, TypedDict, cast
 
 import typer
 
+from worm.api import csv_rows
 from worm.cli.arguments import ModelName, complete_model, note_undeclared, opened_output, output_path
 from worm.cli.options import SessionOnBranch, TargetOnBranch, needs_extra
 from worm.cli.output import (
+    JsonRow,
     RowFormat,
     Rows,
     cell,
@@ -33,20 +35,10 @@ from worm.cli.output import (
     progress_bar,
 )
 from worm.errors import Invalid
-from worm.formats import JsonObject, JsonRow, JsonValue, ModelDef, csv_chunks, json_line, with_others
+from worm.formats import JsonObject, JsonValue, ModelDef
 from worm.query import (
-    JsonFilter,
     Plan,
-    both,
-    columns_of,
-    filter_fields,
-    parse_filter,
-    parse_having,
-    parse_names,
-    parse_percentiles,
-    parse_select,
-    parse_sort,
-    parse_where,
+    request_text,
 )
 from worm.sdk import CHANGED_MAX, MEMORY_LIMIT, TIMEOUT_SECONDS, Model, SqlRows, Worm, json_row
 from worm.values import dataclass
@@ -122,7 +114,7 @@ Having = Annotated[
 class Choice:
     """Which rows and fields of a model, in which order."""
 
-    filter: JsonFilter = field(default_factory=dict)
+    filter: request_text.JsonFilter = field(default_factory=dict)
     sort: list[dict[str, str]] = field(default_factory=list)
     select: list[str] | None = None
     columns: list[str] = field(default_factory=list)
@@ -131,7 +123,7 @@ class Choice:
 
     def columns_of(self, rows: Iterable[JsonRow]) -> list[str]:
         """The declared fields, then any others of the rows."""
-        return self.columns if self.is_closed else with_others(self.columns, rows)
+        return self.columns if self.is_closed else csv_rows.with_others(self.columns, rows)
 
 
 def choose(
@@ -146,12 +138,19 @@ def choose(
     """The options, checked against the schema. An undeclared field is noted on stderr and read from the documents;
     `others` are further fields of the command."""
     one_where = once(where, "--where", 'combine them: {"$and": [{…}, {…}]} or {"$or": [{…}, {…}]}')
-    chosen = both(parse_filter(definition, filters or []), parse_where(one_where))
-    orders = parse_sort(once(sort, "--sort", "separate fields with commas: --sort name:asc,score:desc"))
-    selected = parse_select(once(select, "--select", "separate fields with commas: --select name,score"))
-    named = [*filter_fields(chosen), *(order["field"] for order in orders), *(selected or []), *(others or [])]
+    chosen = request_text.both(
+        request_text.parse_filter(definition, filters or []), request_text.parse_where(one_where)
+    )
+    orders = request_text.parse_sort(once(sort, "--sort", "separate fields with commas: --sort name:asc,score:desc"))
+    selected = request_text.parse_select(once(select, "--select", "separate fields with commas: --select name,score"))
+    named = [
+        *request_text.filter_fields(chosen),
+        *(order["field"] for order in orders),
+        *(selected or []),
+        *(others or []),
+    ]
     note_undeclared(definition, named)
-    columns = columns_of(definition, selected)
+    columns = request_text.columns_of(definition, selected)
     return Choice(chosen, orders, selected, columns, is_closed=selected is not None)
 
 
@@ -179,7 +178,7 @@ def moment(at: str | None, max_changed: int | None) -> MomentOptions:
 class QueryOptions(TypedDict):
     """The arguments for `find_all` and `explain`."""
 
-    filter: JsonFilter
+    filter: request_text.JsonFilter
     sort: list[dict[str, str]]
     select: list[str] | None
     limit: int | None
@@ -344,7 +343,9 @@ def aggregate(
     groups = _listed(group_by, "--group-by")
     asked = {"sum": sum, "avg": avg, "min": min, "max": max}
     fields = {name: _listed(given, f"--{name}") for name, given in asked.items()}
-    ranks = parse_percentiles(once(percentiles, "--percentiles", "separate several with commas: total:50:95,tax:50"))
+    ranks = request_text.parse_percentiles(
+        once(percentiles, "--percentiles", "separate several with commas: total:50:95,tax:50")
+    )
     named = [*groups, *(field for listed in fields.values() for field in listed), *ranks]
     if "" in named:
         raise Invalid("a field has an empty name", hint=f"worm table aggregate {model} --sum FIELD")
@@ -359,7 +360,7 @@ def aggregate(
         percentiles=ranks,
         # with one field, JSON has groups by name, as in the SDK; a table shows the values
         group_by=_one_or_several(groups) if is_json else groups or None,
-        having=parse_having(having),
+        having=request_text.parse_having(having),
         filter=choice.filter,
         **moment(at, max_changed),
     )
@@ -371,7 +372,7 @@ def aggregate(
 
 
 def _listed(given: list[str] | None, option: str) -> list[str]:
-    return parse_names(once(given, option, f"separate fields with commas: {option} name,score"), option)
+    return request_text.parse_names(once(given, option, f"separate fields with commas: {option} name,score"), option)
 
 
 def _one_or_several(fields: list[str]) -> str | list[str] | None:
@@ -476,15 +477,15 @@ def export_chunks(
     field. The first line of CSV names all columns: unless they are known, the rows go to a temporary file until
     all are read."""
     if format is ExportFormat.csv:
-        yield from csv_chunks(choice.columns, batches, is_closed=choice.is_closed, raw=raw_csv)
+        yield from csv_rows.chunks(choice.columns, batches, is_closed=choice.is_closed, raw=raw_csv)
     elif format is ExportFormat.ndjson:
         for batch in batches:
-            yield len(batch), "".join(f"{json_line(row)}\n" for row in batch)
+            yield len(batch), "".join(f"{csv_rows.json_line(row)}\n" for row in batch)
     else:
         before = "["
         for batch in batches:
             if batch:
-                yield len(batch), f"{before}\n" + ",\n".join(map(json_line, batch))
+                yield len(batch), f"{before}\n" + ",\n".join(map(csv_rows.json_line, batch))
                 before = ","
         yield 0, "[]\n" if before == "[" else "\n]\n"
 

@@ -13,26 +13,15 @@ from typing import Annotated
 import typer
 
 from worm.cli.arguments import checked_output, existing_file
+from worm.cli.infer import SAMPLES_MAX, CollectionReport, InferReport, infer_schema
 from worm.cli.options import Target
 from worm.cli.output import Progress, Report, ReportFormat, count, echo, echo_json, echo_table, printable, progress_bar
-from worm.collections import (
-    SAMPLES_MAX,
-    Adopted,
-    CollectionReport,
-    InferReport,
-    PushReport,
-    Relayout,
-    RelayoutReport,
-    Step,
-    infer_schema,
-    layouts,
-    told,
-)
+from worm.cli.relayout import Relayout, RelayoutReport, Step, layouts, told
 from worm.errors import Conflict, Corrupt
 from worm.formats import JsonObject, JsonValue, Schema, StorageDef, load_schema
 from worm.store import Store, ensure_safe
 from worm.tables import verify_collection
-from worm.upkeep import ModelPlan, ModelProgress, PushPlan, Session, plan_push, push
+from worm.upkeep import Adopted, ModelPlan, ModelProgress, PushPlan, PushReport, Session, plan_push, push
 
 EXAMPLES_MAX = 5
 EXIT_PROBLEMS = 1

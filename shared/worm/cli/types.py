@@ -17,7 +17,7 @@ from worm.cli.arguments import checked_output, existing_file, opened_output
 from worm.cli.options import Target
 from worm.cli.output import echo
 from worm.errors import Conflict, Invalid, NotFound, shown
-from worm.formats import JSON_SCHEMA, load_schema
+from worm.formats import Schema, load_schema
 from worm.sdk import Document, schema_of, source_of
 
 OutputFile = Annotated[
@@ -58,7 +58,7 @@ def write_types(
 
 def write_json_schema(output: OutputFile = None, force: Force = False) -> None:
     """Write the JSON Schema of schema.json, for editors and other tools."""
-    _write(JSON_SCHEMA.read_text(encoding="utf-8"), output, force=force)
+    _write(Schema.JSON_SCHEMA.read_text(encoding="utf-8"), output, force=force)
 
 
 def _write(text: str, output: Path | None, *, force: bool) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import Annotated
-from urllib.parse import urlsplit
 
 import typer
 
@@ -13,7 +11,7 @@ from worm.cli.options import Target
 from worm.cli.output import Report, ReportFormat, count, echo, echo_json, printable, size
 from worm.clock import iso_seconds
 from worm.sdk import Worm
-from worm.upkeep import DeadLetterFacts, LookUp, Verdict, Why, explain_key
+from worm.upkeep import Verdict, Why, explain_key
 
 EXIT_NOT_RECORDED = 1
 WIDTH = 13
@@ -35,8 +33,7 @@ def why(
     healthy. Reads only, and only a few objects. Exit code 1 unless the upload, or its deletion, is recorded, or the
     internal object is healthy.
     """
-    session = target.connect()
-    found = explain_key(session, key, dead_letters=_letters(session, dlq, target.endpoint_url))
+    found = _explained(target.connect(), key, dlq, target.endpoint_url)
     if format is ReportFormat.json:
         echo_json(found.shape())
     else:
@@ -46,23 +43,14 @@ def why(
         raise typer.Exit(EXIT_NOT_RECORDED)
 
 
-def _letters(session: Worm, dlq: str | None, endpoint_url: str | None) -> LookUp | None:
-    queue, place = dlq or os.environ.get("WORM_DLQ_URL"), urlsplit(session.store.url)
-    if not queue or place.scheme != "s3":
-        return None
-    from worm.upkeep import (
-        Aws,  # slow to import
-        DeadLetterQueue,
-        about,
-    )
+def _explained(session: Worm, key: str, dlq: str | None, endpoint_url: str | None) -> Why:
+    url = dlq or os.environ.get("WORM_DLQ_URL")
+    if not url:
+        return explain_key(session, key)
+    from worm.upkeep import Aws, dead_letters  # slow to import
 
-    letters, prefix = DeadLetterQueue(Aws(endpoint_url), queue.rpartition("/")[2], queue), place.path.strip("/")
-
-    def look_up(key: str) -> Sequence[DeadLetterFacts]:
-        found = about(letters, key, bucket=place.netloc, prefix=f"{prefix}/" if prefix else "")
-        return [DeadLetterFacts(one.reason, iso_seconds(one.sent)) for one in found]
-
-    return look_up
+    queue = dead_letters.DeadLetterQueue(Aws(endpoint_url), url.rpartition("/")[2], url)
+    return explain_key(session, key, dead_letters=dead_letters.find_letters([queue], session.store.url))
 
 
 def lines(found: Why) -> list[tuple[str, str]]:

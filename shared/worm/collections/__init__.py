@@ -7,28 +7,11 @@ from typing import TYPE_CHECKING
 from worm.doors import door
 
 if TYPE_CHECKING:
-    from worm.collections import portions
+    from worm.collections import layout, portions
     from worm.collections.claiming import Claiming
-    from worm.collections.claims import (
-        Claims,
-        Digests,
-        Finding,
-        Holders,
-        Reservation,
-        Rows,
-        UniqueValue,
-        Wanted,
-        about_stored,
-        audit_claims,
-        audit_wanted,
-        claim_unclaimed,
-        judged_claim,
-        restore_claims,
-        restore_wanted,
-        unique_indexes,
-        unique_value,
-    )
+    from worm.collections.claims import Claims, Digests, Finding, Holders, Reservation, Rows, UniqueValue, Wanted
     from worm.collections.collection import Collection, EntityOutcome
+    from worm.collections.difference import Diff, FieldDiff, diff
     from worm.collections.documents import (
         ACTOR,
         AGAIN,
@@ -53,17 +36,12 @@ if TYPE_CHECKING:
         REBUILT,
         SEQ_MAX,
         Change,
+        ChangeSet,
         Document,
         Head,
         Heads,
-        Op,
         OplogEntry,
         Row,
-        change_sets,
-        decode_changes,
-        decode_head,
-        encode_changes,
-        encode_head,
         exact_name,
         is_cut,
         row_weight,
@@ -82,7 +60,6 @@ if TYPE_CHECKING:
         ranges_between,
         thinned,
     )
-    from worm.collections.infer import SAMPLES_MAX, CollectionReport, InferReport, infer_schema
     from worm.collections.inventory import (
         COLUMNS,
         CONFIGURE,
@@ -93,39 +70,12 @@ if TYPE_CHECKING:
         place_of,
         version_of,
     )
-    from worm.collections.layout import (
-        ANSWERS_PREFIX,
-        ATTACHED_KEY,
-        BUCKET_SENTINEL,
-        CHANGES_DIR,
-        LOG_PREFIX,
-        OPLOG_DIR,
-        SCHEMA_KEY,
-        ArchiveName,
-        KeyInfo,
-        KeyKind,
-        StorageResolver,
-        digest_of,
-        is_system_key,
-    )
-    from worm.collections.oplog import MIN_AGE, Archive, ArchiveView, Oplog, Seqs, StateAt, gap, seqs_add
-    from worm.collections.origins import KEPT, OWN, Mismatch, Origins, PlainOrigins, Standing
+    from worm.collections.layout import ArchiveName, KeyInfo, KeyKind, StorageResolver
+    from worm.collections.oplog import MIN_AGE, Archive, ArchiveView, Oplog, Seqs, StateAt, seqs_add
+    from worm.collections.origins import KEPT, PlainOrigins, Standing
     from worm.collections.portions import PORTION_IDS, ListedPortions, counted, is_behind
-    from worm.collections.push import (
-        STRANDED_HINT,
-        Adopted,
-        PushReport,
-        collection_sentinel,
-        load_pushed_schema,
-        predecessors,
-        push_over,
-        pushed_before,
-        stranding,
-        successor,
-    )
-    from worm.collections.reconcile import UNLISTED, Reconciled, Sighting, Survey, failure_of
-    from worm.collections.recording import RECORDED_AT_ONCE, StoredWrite, record_unit
-    from worm.collections.relayout import RELAYOUT_KEY, Relayout, RelayoutReport, Step, layouts, told
+    from worm.collections.reconcile import Reconciled, Sighting, Survey, failure_of
+    from worm.collections.recording import StoredWrite, record_writes
     from worm.collections.snapshots import Snapshot, SnapshotInfo
     from worm.collections.trash import Deletion, Tombstone, Trash, Trashed, delete_unchanged
     from worm.collections.walks import (
@@ -143,28 +93,24 @@ else:
         __name__,
         """
         claiming: Claiming
-        claims: Claims Digests Finding Holders Reservation Rows UniqueValue Wanted about_stored audit_claims
-        claims: audit_wanted claim_unclaimed judged_claim restore_claims restore_wanted unique_indexes unique_value
+        claims: Claims Digests Finding Holders Reservation Rows UniqueValue Wanted
         collection: Collection EntityOutcome
+        difference: Diff FieldDiff diff
         documents: ACTOR AGAIN DocumentVersion EXISTS MAX_DOCUMENT_BYTES NOTE NO_VERSION OP Origin RESERVED TRUST
         documents: author_metadata is_written_over write_metadata
-        entries: APART CUT Change Document HEAD Head Heads OPS Op OplogEntry REBUILT Row SEQ_MAX change_sets
-        entries: decode_changes decode_head encode_changes encode_head exact_name is_cut row_weight table_row
+        entries: APART CUT Change ChangeSet Document HEAD Head Heads OPS OplogEntry REBUILT Row SEQ_MAX exact_name
+        entries: is_cut row_weight table_row
         id_ranges: AFTER_SLASH IDS_PER_RANGE_MAX IdRange KnownIds Scan known_ids plan_ranges probed_ranges punctual
         id_ranges: ranges_between thinned
-        infer: CollectionReport InferReport SAMPLES_MAX infer_schema
         inventory: COLUMNS CONFIGURE Inventory InventoryFile MANIFEST_NAME open_inventory place_of version_of
-        layout: ANSWERS_PREFIX ATTACHED_KEY ArchiveName BUCKET_SENTINEL CHANGES_DIR KeyInfo KeyKind LOG_PREFIX OPLOG_DIR
-        layout: SCHEMA_KEY StorageResolver digest_of is_system_key
-        oplog: Archive ArchiveView MIN_AGE Oplog Seqs StateAt gap seqs_add
-        origins: KEPT Mismatch OWN Origins PlainOrigins Standing
+        layout:
+        layout: ArchiveName KeyInfo KeyKind StorageResolver
+        oplog: Archive ArchiveView MIN_AGE Oplog Seqs StateAt seqs_add
+        origins: KEPT PlainOrigins Standing
         portions:
         portions: ListedPortions PORTION_IDS counted is_behind
-        push: Adopted PushReport STRANDED_HINT collection_sentinel load_pushed_schema predecessors push_over
-        push: pushed_before stranding successor
-        reconcile: Reconciled Sighting Survey UNLISTED failure_of
-        recording: RECORDED_AT_ONCE StoredWrite record_unit
-        relayout: RELAYOUT_KEY Relayout RelayoutReport Step layouts told
+        reconcile: Reconciled Sighting Survey failure_of
+        recording: StoredWrite record_writes
         snapshots: Snapshot SnapshotInfo
         trash: Deletion Tombstone Trash Trashed delete_unchanged
         walks: IdSource IdWalk Objects PART_IDS TASK_IDS_MAX documents_of histories_of oplogs_of

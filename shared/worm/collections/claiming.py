@@ -21,15 +21,13 @@ from worm.collections.claims import (
     Reservation,
     UniqueValue,
     no_givers,
-    unique_indexes,
-    unique_value,
 )
 from worm.collections.collection import Collection
 from worm.collections.documents import write_metadata
 from worm.collections.entries import Document
 from worm.collections.trash import delete_unchanged
 from worm.errors import CommitStateUnknown, Invalid, Unavailable, UniqueViolation, WormError
-from worm.formats import IndexDef, JsonValue, dumps_document, typed_problem
+from worm.formats import IndexDef, JsonValue, dumps_document
 from worm.store import Gone, Lost, Object, Read, Won, chunked
 
 CHUNK = 500
@@ -177,7 +175,7 @@ class IndexHolders(Holders):
 
     def _look_up(self, field: str) -> set[str]:
         """The candidates. An index that cannot answer names none: between saves, the claims decide."""
-        index = next(one for one in unique_indexes(self._claims.documents.definition) if one.field == field)
+        index = next(one for one in self._claims.documents.definition.unique_indexes if one.field == field)
         values = readable_values(self._claims, self._saved)
         wanted = {value.canonical: value.value for value in values if value.field == field}
         return self._ids_with(index, list(wanted.values())) or set()
@@ -185,7 +183,7 @@ class IndexHolders(Holders):
     def _read(self, field: str, ids: Sequence[str]) -> dict[bytes, list[str]]:
         """The ids of the documents that hold each value now. A text that cannot be an id has no document."""
         documents, holding = self._claims.documents, dict[bytes, list[str]]()
-        possible = [one for one in ids if typed_problem(documents.definition.id_type, one) is None]
+        possible = [one for one in ids if documents.definition.id_problem(one) is None]
         for chunk in chunked(possible, CHUNK):
             reads = [Read(documents.key(one)) for one in chunk]
             for one, found in zip(
@@ -194,7 +192,7 @@ class IndexHolders(Holders):
                 if isinstance(found, Exception) and not isinstance(found, Invalid):
                     raise found
                 stored = documents.recorded(found) if isinstance(found, Object) else None
-                value = None if stored is None else unique_value(field, stored)
+                value = None if stored is None else UniqueValue.of(field, stored)
                 if value is not None:
                     holding.setdefault(value.canonical, []).append(one)
         return holding

@@ -21,7 +21,7 @@ decision 0010.
 Claims are freed with the etag that was read before the document changed, so a process that adopted or took over a claim
 in the meantime keeps it. An unknown outcome (`CommitStateUnknown`) cleans up nothing; it may leave a stale claim.
 
-`audit_claims` and `restore_claims` compare all claims of a model with its documents. Their rows may be outdated. So
+`Claims.audit` and `Claims.restore` compare all claims of a model with its documents. Their rows may be outdated. So
 before a claim is called stale, its holder's document is read; a claim younger than the grace period may belong to a
 save in progress. A document without a claim is not a difference: raw uploads make none, and a save finds them through
 the index.
@@ -54,30 +54,25 @@ from worm.errors import (
     shown,
 )
 from worm.formats import (
-    ANYTHING,
-    TEXT,
-    IndexDef,
     JsonObject,
     JsonValue,
     Missing,
     ModelDef,
-    check_shape,
     dumps,
     field_value,
     loads_own,
     normal,
-    one_of,
-    record,
+    shapes,
 )
 from worm.store import NotModified, Object, Read, Won, chunked, in_parallel
 from worm.values import dataclass
 
 REPAIR = "run `worm repair` to rewrite it"
 _NAME = re.compile("[0-9a-f]{64}")
-CLAIM = record(
+CLAIM = shapes.record(
     "a claim that this version of worm reads",
-    {"version": one_of(1), "id": TEXT, "value": ANYTHING, "claim": TEXT},
-    {"over": TEXT},
+    {"version": shapes.one_of(1), "id": shapes.TEXT, "value": shapes.ANYTHING, "claim": shapes.TEXT},
+    {"over": shapes.TEXT},
 )
 
 
@@ -87,6 +82,11 @@ class UniqueValue:
 
     field: str
     value: JsonValue
+
+    @classmethod
+    def of(cls, field: str, document: Mapping[str, JsonValue]) -> UniqueValue | None:
+        value = field_value(document, field)
+        return None if value is None or isinstance(value, Missing) else cls(field, value)
 
     @cached_property
     def canonical(self) -> bytes:
@@ -106,7 +106,7 @@ class UniqueValue:
 
     def is_in(self, document: Mapping[str, JsonValue] | None) -> bool:
         """Whether the document (or row) has this value."""
-        found = None if document is None else unique_value(self.field, document)
+        found = None if document is None else UniqueValue.of(self.field, document)
         return found is not None and found.canonical == self.canonical
 
     def taken_by(self, holder: str, *, hint: str | None = None) -> UniqueViolation:
@@ -114,22 +114,11 @@ class UniqueValue:
         return UniqueViolation(self.field, self.value, holder, shown=self.text, hint=to_do)
 
 
-def unique_indexes(definition: ModelDef) -> list[IndexDef]:
-    """By field name. All writers claim in this order. So if two writers want the same two values, one gets the first
-    and, as far as these two are concerned, also the second."""
-    return sorted((index for index in definition.indexes.values() if index.unique), key=lambda index: index.field)
-
-
-def unique_value(field: str, document: Mapping[str, JsonValue]) -> UniqueValue | None:
-    value = field_value(document, field)
-    return None if value is None or isinstance(value, Missing) else UniqueValue(field, value)
-
-
 def unique_values(definition: ModelDef, document: Mapping[str, JsonValue] | None) -> list[UniqueValue]:
     """The unique values of a document or a row, in the order of claiming."""
     if document is None:
         return []
-    found = (unique_value(index.field, document) for index in unique_indexes(definition))
+    found = (UniqueValue.of(index.field, document) for index in definition.unique_indexes)
     return [one for one in found if one is not None]
 
 
@@ -155,7 +144,7 @@ class Claim:
         except Corrupt as damage:
             damage.hint = REPAIR
             raise
-        check_shape(shape, CLAIM, key, hint=REPAIR)
+        shapes.check(shape, CLAIM, key, hint=REPAIR)
         return cls(
             id=cast(str, shape["id"]),
             value=shape["value"],
@@ -206,6 +195,68 @@ def no_givers(value: UniqueValue) -> Collection[str]:
     return ()
 
 
+CHUNK = 500
+IDS_SHOWN_MAX = 5
+SAMPLE = 1_000
+SAMPLE_DIGITS = 6
+Rows = Mapping[str, Mapping[str, JsonValue]]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One problem with unique values: `unique-conflict`, `claim-stale` or `claim-damaged`."""
+
+    kind: Literal["unique-conflict", "claim-stale", "claim-damaged"]
+    key: str
+    detail: str
+
+
+@dataclass
+class ClaimReport:
+    """The claims that `Claims.restore` changed, by key. `conflicts` are values that several documents have."""
+
+    written: list[str] = field(default_factory=list)
+    corrected: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    conflicts: list[Finding] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A unique value that documents have, and their ids in order. The index also lists the first one."""
+
+    value: UniqueValue
+    ids: list[str]
+
+    @property
+    def shown(self) -> str:
+        """The ids for display: only a few."""
+        return ", ".join(self.ids[:IDS_SHOWN_MAX]) + (", …" if len(self.ids) > IDS_SHOWN_MAX else "")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredClaim:
+    """A claim as it is stored, and the field that it is for."""
+
+    field: str
+    object: Object
+
+    @property
+    def key(self) -> str:
+        return self.object.key
+
+
+@dataclass(frozen=True, slots=True)
+class Digests:
+    """A range of the names of claims, from `start` to before `end`: all of them, or the share of one process."""
+
+    start: str = ""
+    end: str | None = None
+
+
+ALL_DIGESTS = Digests()
+
+
 class Claims:
     """The claims of one model."""
 
@@ -218,7 +269,7 @@ class Claims:
 
     @property
     def are_needed(self) -> bool:
-        return bool(unique_indexes(self.documents.definition))
+        return bool(self.documents.definition.unique_indexes)
 
     def key(self, value: UniqueValue) -> str:
         return self.documents.resolver.claim_key(self.documents.name, value.field, value.digest)
@@ -238,7 +289,7 @@ class Claims:
 
     def values_of(self, entity_id: str, row: Mapping[str, JsonValue] | None) -> list[UniqueValue]:
         """The same for a row of the table. If the row lacks a value because of its size, the document is read."""
-        fields = (index.field for index in unique_indexes(self.documents.definition))
+        fields = (index.field for index in self.documents.definition.unique_indexes)
         is_whole = row is None or not any(is_cut(row, field) for field in fields)
         return self.values(row if is_whole else self._document(entity_id))
 
@@ -427,97 +478,86 @@ class Claims:
     def _remove(self, held: HeldClaim) -> None:
         delete_unchanged(self.store, self.key(held.value), held.etag, held.version_id)
 
+    # All claims of the model
 
-CHUNK = 500
-IDS_SHOWN_MAX = 5
-SAMPLE = 1_000
-SAMPLE_DIGITS = 6
-Rows = Mapping[str, Mapping[str, JsonValue]]
+    def audit(self, rows: Rows) -> list[Finding]:
+        """The problems, keys ascending. It only reads: one listing per unique index, and every claim."""
+        return self.audit_wanted(self._wanted(rows))
 
+    def audit_wanted(self, wanted: Mapping[str, Wanted], within: Digests = ALL_DIGESTS) -> list[Finding]:
+        """The same for a range of claims; `wanted` has all values of documents in that range."""
+        found = _conflicts(wanted)
+        for stored, claim in _stored(self, within):
+            is_true = isinstance(claim, Claim) and claim.id in _ids(wanted, stored.key)
+            finding = None if is_true else _finding(self, stored, claim)
+            found += [] if finding is None else [finding]
+        return sorted(found, key=lambda one: (one.key, one.kind))
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One problem with unique values: `unique-conflict`, `claim-stale` or `claim-damaged`."""
+    def judge(self, field: str, found: Object) -> tuple[Claim | Corrupt, Finding | None]:
+        """What is wrong with a stored claim, or None. Reads its holder's document."""
+        stored, claim = StoredClaim(field, found), _parsed(self, field, found)
+        return claim, _finding(self, stored, claim)
 
-    kind: Literal["unique-conflict", "claim-stale", "claim-damaged"]
-    key: str
-    detail: str
+    def restore(self, rows: Rows) -> ClaimReport:
+        """Claim values that documents have without a claim, and correct or remove stale and damaged ones. It can
+        run while others save: every write is conditional on what was read, and if it loses, the other write counts. The
+        rows only name candidates: before a claim is written, the document is read, and it must have the value."""
+        return self.restore_wanted(self._wanted(rows))
 
+    def restore_wanted(self, wanted: Mapping[str, Wanted], within: Digests = ALL_DIGESTS) -> ClaimReport:
+        """The same for a range of claims; `wanted` has all values of documents in that range."""
+        report = ClaimReport(conflicts=_conflicts(wanted))
+        missing = dict(wanted)
+        for stored, claim in _stored(self, within):
+            missing.pop(stored.key, None)
+            ids = _ids(wanted, stored.key)
+            is_wrong = isinstance(claim, Corrupt) or (claim.id not in ids and _is_stale(self, stored, claim))
+            holder = _holder(self, wanted[stored.key]) if is_wrong and ids else None
+            if holder is not None:
+                body = self.body(holder, wanted[stored.key].value)
+                if isinstance(self.store.put_if_match(stored.key, body, stored.object.etag), Won):
+                    report.corrected.append(stored.key)
+            elif is_wrong:
+                found = stored.object
+                if isinstance(delete_unchanged(self.store, found.key, found.etag, found.version_id), Won):
+                    report.removed.append(stored.key)
+        written = in_parallel(lambda pair: _claim_missing(self, *pair), missing.items())
+        report.written += [key for key, is_new in zip(missing, written, strict=True) if is_new]
+        return report
 
-@dataclass
-class ClaimReport:
-    """The claims that `restore_claims` changed, by key. `conflicts` are values that several documents have."""
+    def claim_unclaimed(self, rows: Rows) -> ClaimReport:
+        """Claim values of documents that have no claim at all, right or wrong: one listing per unique index, then two
+        requests for each missing claim. Other problems are left to saves and to `Claims.restore`."""
+        wanted = self._wanted(rows)
+        there: set[str] = set()
+        for index in self.documents.definition.unique_indexes:
+            there.update(_keys(self, index.field, ALL_DIGESTS))
+        missing = [(key, one) for key, one in wanted.items() if key not in there]
+        written = in_parallel(lambda pair: _claim_missing(self, *pair), missing)
+        return ClaimReport(
+            written=[key for (key, _), is_new in zip(missing, written, strict=True) if is_new],
+            conflicts=_conflicts(wanted),
+        )
 
-    written: list[str] = field(default_factory=list)
-    corrected: list[str] = field(default_factory=list)
-    removed: list[str] = field(default_factory=list)
-    conflicts: list[Finding] = field(default_factory=list)
+    def estimate_count(self) -> int:
+        """About how many claims are stored: one LIST for each unique index. Their names are hashes, so the first ones
+        show how close together all are."""
+        total = 0
+        for index in self.documents.definition.unique_indexes:
+            directory = self.directory(index.field)
+            names = [one.key.removeprefix(directory) for one in self.store.list(directory, limit=SAMPLE)]
+            first = [int(name[:SAMPLE_DIGITS], 16) for name in names if _NAME.fullmatch(name)]
+            is_all = len(names) < SAMPLE or not first
+            total += len(first) if is_all else len(first) * 16**SAMPLE_DIGITS // (first[-1] + 1)
+        return total
 
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A unique value that documents have, and their ids in order. The index also lists the first one."""
-
-    value: UniqueValue
-    ids: list[str]
-
-    @property
-    def shown(self) -> str:
-        """The ids for display: only a few."""
-        return ", ".join(self.ids[:IDS_SHOWN_MAX]) + (", …" if len(self.ids) > IDS_SHOWN_MAX else "")
-
-
-@dataclass(frozen=True, slots=True)
-class StoredClaim:
-    """A claim as it is stored, and the field that it is for."""
-
-    field: str
-    object: Object
-
-    @property
-    def key(self) -> str:
-        return self.object.key
-
-
-def wanted_claims(claims: Claims, rows: Rows) -> dict[str, Wanted]:
-    """What should be claimed, by key."""
-    wanted: dict[str, Wanted] = {}
-    for entity_id in sorted(rows):
-        for value in claims.values_of(entity_id, rows[entity_id]):
-            wanted.setdefault(claims.key(value), Wanted(value, [])).ids.append(entity_id)
-    return wanted
-
-
-@dataclass(frozen=True, slots=True)
-class Digests:
-    """A range of the names of claims, from `start` to before `end`: all of them, or the share of one process."""
-
-    start: str = ""
-    end: str | None = None
-
-
-ALL_DIGESTS = Digests()
-
-
-def audit_claims(claims: Claims, rows: Rows) -> list[Finding]:
-    """The problems, keys ascending. It only reads: one listing per unique index, and every claim."""
-    return audit_wanted(claims, wanted_claims(claims, rows))
-
-
-def audit_wanted(claims: Claims, wanted: Mapping[str, Wanted], within: Digests = ALL_DIGESTS) -> list[Finding]:
-    """The same for a range of claims; `wanted` has all values of documents in that range."""
-    found = _conflicts(wanted)
-    for stored, claim in _stored(claims, within):
-        is_true = isinstance(claim, Claim) and claim.id in _ids(wanted, stored.key)
-        finding = None if is_true else _finding(claims, stored, claim)
-        found += [] if finding is None else [finding]
-    return sorted(found, key=lambda one: (one.key, one.kind))
-
-
-def judged_claim(claims: Claims, field: str, found: Object) -> tuple[Claim | Corrupt, Finding | None]:
-    """What is wrong with a stored claim, or None. Reads its holder's document."""
-    stored, claim = StoredClaim(field, found), _parsed(claims, field, found)
-    return claim, _finding(claims, stored, claim)
+    def _wanted(self, rows: Rows) -> dict[str, Wanted]:
+        """What should be claimed, by key."""
+        wanted: dict[str, Wanted] = {}
+        for entity_id in sorted(rows):
+            for value in self.values_of(entity_id, rows[entity_id]):
+                wanted.setdefault(self.key(value), Wanted(value, [])).ids.append(entity_id)
+        return wanted
 
 
 def _finding(claims: Claims, stored: StoredClaim, claim: Claim | Corrupt) -> Finding | None:
@@ -526,49 +566,6 @@ def _finding(claims: Claims, stored: StoredClaim, claim: Claim | Corrupt) -> Fin
     if _is_stale(claims, stored, claim):
         return Finding("claim-stale", stored.key, f"'{claim.id}' does not have the value that is claimed for it")
     return None
-
-
-def restore_claims(claims: Claims, rows: Rows) -> ClaimReport:
-    """Claim values that documents have without a claim, and correct or remove stale and damaged claims. It can run
-    while others save: every write is conditional on what was read, and if it loses, the other write counts. The rows
-    only name candidates: before a claim is written, the document is read, and it must have the value."""
-    return restore_wanted(claims, wanted_claims(claims, rows))
-
-
-def restore_wanted(claims: Claims, wanted: Mapping[str, Wanted], within: Digests = ALL_DIGESTS) -> ClaimReport:
-    """The same for a range of claims; `wanted` has all values of documents in that range."""
-    report = ClaimReport(conflicts=_conflicts(wanted))
-    missing = dict(wanted)
-    for stored, claim in _stored(claims, within):
-        missing.pop(stored.key, None)
-        ids = _ids(wanted, stored.key)
-        is_wrong = isinstance(claim, Corrupt) or (claim.id not in ids and _is_stale(claims, stored, claim))
-        holder = _holder(claims, wanted[stored.key]) if is_wrong and ids else None
-        if holder is not None:
-            body = claims.body(holder, wanted[stored.key].value)
-            if isinstance(claims.store.put_if_match(stored.key, body, stored.object.etag), Won):
-                report.corrected.append(stored.key)
-        elif is_wrong:
-            found = stored.object
-            if isinstance(delete_unchanged(claims.store, found.key, found.etag, found.version_id), Won):
-                report.removed.append(stored.key)
-    written = in_parallel(lambda pair: _claim_missing(claims, *pair), missing.items())
-    report.written += [key for key, is_new in zip(missing, written, strict=True) if is_new]
-    return report
-
-
-def claim_unclaimed(claims: Claims, rows: Rows) -> ClaimReport:
-    """Claim values of documents that have no claim at all, right or wrong: one listing per unique index, then two
-    requests for each missing claim. Other problems are left to saves and to `restore_claims`."""
-    wanted = wanted_claims(claims, rows)
-    there: set[str] = set()
-    for index in unique_indexes(claims.documents.definition):
-        there.update(_keys(claims, index.field, ALL_DIGESTS))
-    missing = [(key, one) for key, one in wanted.items() if key not in there]
-    written = in_parallel(lambda pair: _claim_missing(claims, *pair), missing)
-    return ClaimReport(
-        written=[key for (key, _), is_new in zip(missing, written, strict=True) if is_new], conflicts=_conflicts(wanted)
-    )
 
 
 def _claim_missing(claims: Claims, key: str, wanted: Wanted) -> bool:
@@ -609,22 +606,9 @@ def _keys(claims: Claims, field: str, within: Digests) -> Iterator[str]:
         yield listed.key
 
 
-def about_stored(claims: Claims) -> int:
-    """About how many claims are stored: one LIST for each unique index. Their names are hashes, so the first ones show
-    how close together all are."""
-    total = 0
-    for index in unique_indexes(claims.documents.definition):
-        directory = claims.directory(index.field)
-        names = [one.key.removeprefix(directory) for one in claims.store.list(directory, limit=SAMPLE)]
-        first = [int(name[:SAMPLE_DIGITS], 16) for name in names if _NAME.fullmatch(name)]
-        is_all = len(names) < SAMPLE or not first
-        total += len(first) if is_all else len(first) * 16**SAMPLE_DIGITS // (first[-1] + 1)
-    return total
-
-
 def _stored(claims: Claims, within: Digests) -> Iterator[tuple[StoredClaim, Claim | Corrupt]]:
     """Every stored claim, or the problem with it."""
-    for index in unique_indexes(claims.documents.definition):
+    for index in claims.documents.definition.unique_indexes:
         for keys in chunked(list(_keys(claims, index.field, within)), CHUNK):
             for found in claims.store.get_many([Read(key) for key in keys]):
                 if isinstance(found, Exception):

@@ -21,30 +21,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Literal, cast
 
+from worm.collections.difference import apply as apply_diff
 from worm.errors import Corrupt
-from worm.formats import ANYTHING as VALUE
-from worm.formats import (
-    FLAG,
-    OBJECT,
-    TEXT,
-    TIME,
-    WHOLE,
-    JsonObject,
-    JsonValue,
-    Missing,
-    check_shape,
-    dumps,
-    field_value,
-    list_of,
-    loads_own,
-    nullable,
-    object_of,
-    one_of,
-    record,
-    tuple_of,
-    whole_number,
-)
-from worm.formats import apply as apply_diff
+from worm.formats import JsonObject, JsonValue, Missing, dumps, field_value, loads_own, shapes
 from worm.store import NULL_VERSION, Version, same_version
 from worm.values import dataclass
 
@@ -57,34 +36,41 @@ SHAPES = "see docs/formats.md for the shape"
 REBUILT = "run `worm repair` to rebuild it"
 FOLDED = "the next sweep restores it; `worm repair` does so at once"
 
-ENTRY = record(
+ENTRY = shapes.record(
     "an oplog entry",
-    {"seq": whole_number(1, SEQ_MAX), "op": one_of(*sorted(OPS)), "ts": TIME},
+    {"seq": shapes.whole_number(1, SEQ_MAX), "op": shapes.one_of(*sorted(OPS)), "ts": shapes.TIME},
     {
-        "actor": nullable(TEXT),
-        "snapshot": nullable(OBJECT),
-        "diff": nullable(object_of(tuple_of("a pair", before=VALUE, after=VALUE))),
-        "absent": nullable(object_of(list_of(TEXT))),
-        "metadata": nullable(record("an object", {}, {"etag": nullable(TEXT), "versionId": nullable(TEXT)})),
+        "actor": shapes.nullable(shapes.TEXT),
+        "snapshot": shapes.nullable(shapes.OBJECT),
+        "diff": shapes.nullable(
+            shapes.object_of(shapes.tuple_of("a pair", before=shapes.ANYTHING, after=shapes.ANYTHING))
+        ),
+        "absent": shapes.nullable(shapes.object_of(shapes.list_of(shapes.TEXT))),
+        "metadata": shapes.nullable(
+            shapes.record(
+                "an object", {}, {"etag": shapes.nullable(shapes.TEXT), "versionId": shapes.nullable(shapes.TEXT)}
+            )
+        ),
     },
 )
 """The content may still be false, but every value has the right type."""
-HEAD = tuple_of(
+HEAD = shapes.tuple_of(
     "a head",
-    seq=whole_number(1, SEQ_MAX),
-    etag=nullable(TEXT),
-    version=nullable(TEXT),
-    alive=FLAG,
-    time=TIME,
+    seq=shapes.whole_number(1, SEQ_MAX),
+    etag=shapes.nullable(shapes.TEXT),
+    version=shapes.nullable(shapes.TEXT),
+    alive=shapes.FLAG,
+    time=shapes.TIME,
 )
-HEADS = record(
+HEADS = shapes.record(
     "heads that this version of worm reads",
-    {"version": one_of(1), "model": TEXT, "revision": WHOLE, "heads": object_of(HEAD)},
-    {"damaged": list_of(TEXT), "partial": FLAG},
+    {"version": shapes.one_of(1), "model": shapes.TEXT, "revision": shapes.WHOLE, "heads": shapes.object_of(HEAD)},
+    {"damaged": shapes.list_of(shapes.TEXT), "partial": shapes.FLAG},
 )
-CHANGE = record("a change", {"id": TEXT}, {"head": HEAD, "row": nullable(OBJECT)})
-CHANGES = record(
-    "a change set that this version of worm reads", {"version": one_of(1), "model": TEXT, "changes": list_of(CHANGE)}
+CHANGE = shapes.record("a change", {"id": shapes.TEXT}, {"head": HEAD, "row": shapes.nullable(shapes.OBJECT)})
+CHANGES = shapes.record(
+    "a change set that this version of worm reads",
+    {"version": shapes.one_of(1), "model": shapes.TEXT, "changes": shapes.list_of(CHANGE)},
 )
 
 
@@ -159,11 +145,11 @@ class OplogEntry:
         return cls.from_shapes([shape], key)[0]
 
     @classmethod
-    def from_shapes(cls, shapes: Sequence[JsonObject], key: str) -> list[OplogEntry]:
+    def from_shapes(cls, stored: Sequence[JsonObject], key: str) -> list[OplogEntry]:
         """Entries of one object, checked at once."""
-        for shape in () if ENTRY.fit(shapes) else shapes:
-            check_shape(shape, ENTRY, key, hint=SHAPES)
-        return [cls._checked(shape) for shape in shapes]
+        for shape in () if ENTRY.fit(stored) else stored:
+            shapes.check(shape, ENTRY, key, hint=SHAPES)
+        return [cls._checked(shape) for shape in stored]
 
     @classmethod
     def _checked(cls, shape: JsonObject) -> OplogEntry:
@@ -219,6 +205,14 @@ class Head:
     @classmethod
     def of(cls, entry: OplogEntry) -> Head:
         return cls(entry.seq, entry.etag, entry.version_id, entry.op != "delete", entry.ts)
+
+    @classmethod
+    def decode(cls, shape: Sequence[JsonValue]) -> Head:
+        """From a checked shape."""
+        return cls(*cast("tuple[int, str | None, str | None, bool, str]", shape))
+
+    def encode(self) -> list[JsonValue]:
+        return [self.seq, self.etag, self.version_id, self.live, self.ts]
 
     def names(self, version: Version) -> bool:
         """Whether this head records the version. Without a version id, the etag has to decide."""
@@ -310,7 +304,7 @@ class Heads:
         return Heads(self.model, heads, damaged, self.partial)
 
     def encode(self) -> bytes:
-        heads: dict[str, JsonValue] = {entity_id: encode_head(head) for entity_id, head in self.heads.items()}
+        heads: dict[str, JsonValue] = {entity_id: head.encode() for entity_id, head in self.heads.items()}
         shape: dict[str, JsonValue] = {"version": 1, "model": self.model, "revision": self.revision, "heads": heads}
         if self.damaged:
             shape["damaged"] = [*sorted(self.damaged)]
@@ -325,10 +319,10 @@ class Heads:
     @classmethod
     def of_shape(cls, shape: Mapping[str, JsonValue], key: str) -> Heads:
         """A revision that is not the sum of the seqs is damage: a wrong seq would create a gap in a history."""
-        check_shape(shape, HEADS, key, hint=REBUILT)
+        shapes.check(shape, HEADS, key, hint=REBUILT)
         heads = cast("dict[str, list[JsonValue]]", shape["heads"])
         damaged = frozenset(cast("list[str]", shape.get("damaged", [])))
-        known = {entity_id: decode_head(head) for entity_id, head in heads.items()}
+        known = {entity_id: Head.decode(head) for entity_id, head in heads.items()}
         found = cls(str(shape["model"]), known, damaged, shape.get("partial") is True)
         if found.revision != shape["revision"]:
             raise Corrupt(f"revision {shape['revision']} is not the sum of its seqs", key=key, hint=REBUILT)
@@ -439,51 +433,48 @@ def row_weight(entity_id: str, row: Row | None) -> int:
 CHANGE_SET_BYTES = 4 << 20
 
 
-def change_sets(changes: Iterable[Change]) -> Iterator[list[Change]]:
-    """The changes of each change set. Most batches have one."""
-    some, size = list[Change](), 0
-    for change in changes:
-        size += row_weight(change.id, change.row)
-        if some and size > CHANGE_SET_BYTES:
-            yield some
-            some, size = [], row_weight(change.id, change.row)
-        some.append(change)
-    if some:
-        yield some
+@dataclass(frozen=True, slots=True)
+class ChangeSet:
+    """Changes of one model that one object holds."""
 
+    model: str
+    changes: list[Change]
 
-def encode_changes(model: str, changes: Sequence[Change]) -> bytes:
-    shapes: list[JsonValue] = []
-    for change in changes:
-        shape: dict[str, JsonValue] = {"id": change.id}  # for a damaged entity, nothing else follows
-        if change.head is not None:
-            shape["head"] = encode_head(change.head)
-            shape["row"] = change.row
-        shapes.append(shape)
-    return dumps({"version": 1, "model": model, "changes": shapes})
+    @classmethod
+    def split(cls, model: str, changes: Iterable[Change]) -> Iterator[ChangeSet]:
+        """Sets of a limited size. Most batches have one."""
+        some, size = list[Change](), 0
+        for change in changes:
+            size += row_weight(change.id, change.row)
+            if some and size > CHANGE_SET_BYTES:
+                yield cls(model, some)
+                some, size = [], row_weight(change.id, change.row)
+            some.append(change)
+        if some:
+            yield cls(model, some)
 
+    def encode(self) -> bytes:
+        encoded: list[JsonValue] = []
+        for change in self.changes:
+            shape: dict[str, JsonValue] = {"id": change.id}  # for a damaged entity, nothing else follows
+            if change.head is not None:
+                shape["head"] = change.head.encode()
+                shape["row"] = change.row
+            encoded.append(shape)
+        return dumps({"version": 1, "model": self.model, "changes": encoded})
 
-def decode_changes(body: bytes, key: str) -> tuple[str, list[Change]]:
-    """The model's name and its changes."""
-    shape = loads_own(body, key=key)
-    check_shape(shape, CHANGES, key, hint=FOLDED)
-    listed = cast("list[Mapping[str, JsonValue]]", shape["changes"])
-    return cast(str, shape["model"]), [_decode_change(item) for item in listed]
+    @classmethod
+    def decode(cls, body: bytes, key: str) -> ChangeSet:
+        shape = loads_own(body, key=key)
+        shapes.check(shape, CHANGES, key, hint=FOLDED)
+        listed = cast("list[Mapping[str, JsonValue]]", shape["changes"])
+        return cls(cast(str, shape["model"]), [_decode_change(item) for item in listed])
 
 
 def _decode_change(shape: Mapping[str, JsonValue]) -> Change:
     head = shape.get("head")
     return Change(
         id=cast(str, shape["id"]),
-        head=None if head is None else decode_head(cast("list[JsonValue]", head)),
+        head=None if head is None else Head.decode(cast("list[JsonValue]", head)),
         row=cast("Row | None", shape.get("row")),
     )
-
-
-def encode_head(head: Head) -> list[JsonValue]:
-    return [head.seq, head.etag, head.version_id, head.live, head.ts]
-
-
-def decode_head(shape: list[JsonValue]) -> Head:
-    """From a checked shape."""
-    return Head(*cast("tuple[int, str | None, str | None, bool, str]", shape))

@@ -1,7 +1,7 @@
 """Ranges of ids: how several processes divide the listing and reading of one collection.
 
 Ids are compared as text, keys by bytes. The two orders differ in two things.
-- Ids that need an escape (`formats/fields.py`) are in their own block, where all keys start with `%`. Inside and
+- Ids that need an escape (`formats/ids.py`) are in their own block, where all keys start with `%`. Inside and
   outside the block, segments have the order of their ids. So a range is one scan of each.
 - The characters before `/`, such as `-` and `.`, sort before the `/` that ends an id in a key: `a-b/…` comes before
   `a/…` although `a` is before `a-b`. So a scan begins at the range's start and ends at its end. It skips ids that only
@@ -17,20 +17,7 @@ from typing import Protocol, cast
 
 from worm.collections.layout import StorageResolver
 from worm.errors import Corrupt, Invalid
-from worm.formats import (
-    OBJECT,
-    TEXT,
-    WHOLE,
-    JsonObject,
-    ModelDef,
-    check_shape,
-    escape_id,
-    id_segment,
-    list_of,
-    loads_own,
-    record,
-    unescaped,
-)
+from worm.formats import JsonObject, ModelDef, escape_id, id_segment, loads_own, shapes, unescaped
 from worm.store import Store
 from worm.values import dataclass
 
@@ -50,17 +37,17 @@ _ESCAPES_MAX = 12
 _HEX_DIGITS = 8
 _HEAD_BYTES = 110
 """About the bytes of one head, without its id."""
-_TABLE = record(
+_TABLE = shapes.record(
     "a file of a table",
     {},
     {
-        "directory": record("the name of a directory", {"file": TEXT}),
-        "partitions": list_of(record("a partition", {}, {"from": TEXT})),
-        "deltas": list_of(record("a delta", {}, {"count": WHOLE})),
-        "count": WHOLE,
-        "sizeBytes": WHOLE,
-        "entities": OBJECT,
-        "heads": OBJECT,
+        "directory": shapes.record("the name of a directory", {"file": shapes.TEXT}),
+        "partitions": shapes.list_of(shapes.record("a partition", {}, {"from": shapes.TEXT})),
+        "deltas": shapes.list_of(shapes.record("a delta", {}, {"count": shapes.WHOLE})),
+        "count": shapes.WHOLE,
+        "sizeBytes": shapes.WHOLE,
+        "entities": shapes.OBJECT,
+        "heads": shapes.OBJECT,
     },
 )
 
@@ -276,7 +263,7 @@ def _known_in(store: Store, key: str, directory: str, head_bytes: int = 0) -> Kn
 def _shape(store: Store, key: str) -> JsonObject:
     found = store.get(key)
     shape = {} if found is None else loads_own(found.body, key=key)
-    check_shape(shape, _TABLE, key)
+    shapes.check(shape, _TABLE, key)
     return shape
 
 

@@ -32,7 +32,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import unquote_plus
 
 from worm.errors import Corrupt, Invalid, NotFound, shown
-from worm.formats import TEXT, WHOLE, JsonValue, check_shape, list_of, loads_own, record
+from worm.formats import JsonValue, loads_own, shapes
 from worm.store import NULL_VERSION, Store, Version, bucket_and_prefix, exact_etag, open_store, split_url, whole_seconds
 from worm.values import dataclass
 
@@ -63,15 +63,17 @@ COLUMNS = {
     "e_tag": "ETag",
 }
 """The columns that are used: their names in Parquet files, and in CSV files."""
-_MANIFEST = record(
+_MANIFEST = shapes.record(
     "the manifest of an S3 Inventory",
     {
-        "sourceBucket": TEXT,
-        "destinationBucket": TEXT,
-        "creationTimestamp": TEXT,
-        "fileFormat": TEXT,
-        "fileSchema": TEXT,
-        "files": list_of(record("a data file", {"key": TEXT, "size": WHOLE, "MD5checksum": TEXT})),
+        "sourceBucket": shapes.TEXT,
+        "destinationBucket": shapes.TEXT,
+        "creationTimestamp": shapes.TEXT,
+        "fileFormat": shapes.TEXT,
+        "fileSchema": shapes.TEXT,
+        "files": shapes.list_of(
+            shapes.record("a data file", {"key": shapes.TEXT, "size": shapes.WHOLE, "MD5checksum": shapes.TEXT})
+        ),
     },
 )
 
@@ -158,7 +160,7 @@ def open_inventory(url: str, of: str, endpoint_url: str | None = None) -> Invent
         raise NotFound("there is no manifest of an inventory", key=key, hint=hint)
     _check_sum(store, key, found.body)
     shape = loads_own(found.body, key=key)
-    check_shape(shape, _MANIFEST, key, hint="this is not the manifest.json of an S3 Inventory")
+    shapes.check(shape, _MANIFEST, key, hint="this is not the manifest.json of an S3 Inventory")
     source, prefix = cast(str, shape["sourceBucket"]), _checked_prefix(cast(str, shape["sourceBucket"]), of)
     form, columns = _columns(shape, key)
     listed = cast("list[dict[str, Any]]", shape["files"])

@@ -1,7 +1,7 @@
 """Builds and parses every key of a bucket in one place.
 
 - *document*: `org/customers/<id>/<file>`; a singleton's is `org/settings/<file>` and its id is `_`. In this and all
-  other keys, `<id>` is the id's segment: the id itself, or escaped where it needs an escape (`formats/fields.py`).
+  other keys, `<id>` is the id's segment: the id itself, or escaped where it needs an escape (`formats/ids.py`).
 - *system directory*: `.oplog`, `.snapshots`, `.worm.trash`, in one of three layouts: `root` (`.oplog/customers/<id>/`),
   `collection` (`org/customers/.oplog/<id>/`), `inline` (`org/customers/<id>/.oplog/`).
 - *system key*: any key with a segment that starts with a dot, or under `db/`. Documents never have one, so workers drop
@@ -30,15 +30,15 @@ from worm.clock import moment_of
 from worm.errors import Invalid, shown
 from worm.formats import (
     SINGLETON_ID,
+    JsonObject,
+    JsonValue,
     Layout,
     ModelDef,
     Schema,
-    check_id,
     check_safe,
-    checked_schema,
+    dumps_document,
     id_segment,
     segment_id,
-    typed_problem,
     unescaped,
 )
 from worm.values import dataclass
@@ -47,6 +47,7 @@ __all__ = ["BUCKET_SENTINEL", "SCHEMA_KEY", "SINGLETON_ID", "KeyInfo", "KeyKind"
 
 BUCKET_SENTINEL = ".worm"
 SCHEMA_KEY = ".worm.schema.json"
+RELAYOUT_KEY = ".worm.relayout.json"
 ATTACHED_KEY = ".worm.attached.json"
 CHANGES_DIR = ".worm.changes"
 ANSWERS_PREFIX = ".worm.api/idempotency/"
@@ -127,6 +128,11 @@ class KeyInfo:
     reason: str | None = None
     field: str | None = None
 
+    @property
+    def archive(self) -> ArchiveName | None:
+        """The parts of an archive's name; None for any other key."""
+        return ArchiveName.parse(self.name or "") if self.kind is KeyKind.ARCHIVE else None
+
 
 def is_system_key(key: str) -> bool:
     """True for keys that belong to this library and are never documents."""
@@ -147,7 +153,7 @@ class StorageResolver:
     """
 
     def __init__(self, schema: Schema) -> None:
-        self._schema = checked_schema(schema)
+        self._schema = Schema.require(schema)
         self._layouts: dict[str, Layout] = {
             OPLOG_DIR: schema.storage.oplog_layout,
             SNAPSHOTS_DIR: schema.storage.snapshots_layout,
@@ -170,13 +176,13 @@ class StorageResolver:
         definition = self._schema.model(model)
         check_safe(id)
         if definition.is_singleton:
-            check_id(None, id)
+            definition.check_id(id)
             return definition.location.directory + "/"
         return f"{definition.location.directory}/{id_segment(id)}/"
 
     def document_key(self, model: str, id: str) -> str:
         definition = self._schema.model(model)
-        check_id(definition.id_type, id)
+        definition.check_id(id)
         return self.entity_path(model, id) + definition.file
 
     def oplog_path(self, model: str, id: str) -> str:
@@ -279,6 +285,20 @@ class StorageResolver:
     def collection_sentinel_key(self, model: str) -> str:
         return self.collection_path(model) + BUCKET_SENTINEL
 
+    def collection_sentinel(self, model: str, *, count: JsonValue = 0, last_modified: JsonValue = None) -> bytes:
+        """The sentinel's content. `idType` is null for a singleton; `lastModified` is null until it is known."""
+        definition = self._schema.model(model)
+        shape: JsonObject = {
+            "model": definition.name,
+            "idType": definition.id_type,
+            "mode": definition.mode,
+            "oplog": definition.oplog,
+            "softDelete": definition.soft_delete,
+            "count": count,
+            "lastModified": last_modified,
+        }
+        return dumps_document(shape)
+
     def _system_root(self, directory: str, model: str) -> str:
         layout = self._layouts[directory]
         if layout == "root":
@@ -367,7 +387,7 @@ class StorageResolver:
             return unknown_key(segment_fault(segment))
         if len(rest) == 1:
             return self._parse_system_file(model, directory, id, rest[0])
-        if directory == OPLOG_DIR and len(rest) == 2 and not typed_problem(model.id_type, id):
+        if directory == OPLOG_DIR and len(rest) == 2 and not model.id_problem(id):
             inner, file = rest
             packed = ArchiveName.of_mark(file) if inner == TIMES_DIR else ArchiveName.parse(file)
             seq = marked_seq(file) if packed is None else packed.first
@@ -378,8 +398,8 @@ class StorageResolver:
         return unknown_key("no key of this library")
 
     def _parse_system_file(self, model: ModelDef, directory: str, id: str, file: str) -> KeyInfo:
-        if typed_problem(model.id_type, id):
-            return unknown_key(f"id {id!r} {typed_problem(model.id_type, id)}")
+        if model.id_problem(id):
+            return unknown_key(f"id {id!r} {model.id_problem(id)}")
         if directory == OPLOG_DIR:
             match = _SEQ.fullmatch(file)
             if match and int(match[1]):
@@ -441,7 +461,7 @@ def _parse_document(model: ModelDef, rest: list[str]) -> KeyInfo:
     named = segment_id(segment)
     if named is None:
         return unknown_key(segment_fault(segment), model.name, segment)
-    problem = typed_problem(model.id_type, named)
+    problem = model.id_problem(named)
     if problem:
         return unknown_key(f"id {named!r} {problem}", model.name, named)
     return KeyInfo(KeyKind.DOCUMENT, model.name, named)

@@ -35,7 +35,7 @@ from worm.collections.entries import SEQ_MAX, Document, Head, OplogEntry
 from worm.collections.layout import ArchiveName, KeyInfo, KeyKind, StorageResolver, digest_of, mark_name, seconds_left
 from worm.collections.trash import delete_unchanged
 from worm.errors import Corrupt, Denied, Invalid
-from worm.formats import decode_whole, dumps
+from worm.formats import dumps, frames
 from worm.store import IfAbsent, Lost, Object, Put, Read, Store, Won
 from worm.values import dataclass
 
@@ -64,14 +64,14 @@ class Archive:
     @classmethod
     def from_bytes(cls, body: bytes, name: ArchiveName, key: str) -> Archive:
         """`Corrupt`, naming the archive, unless it holds exactly what its name says."""
-        frames = decode_whole(body, key=key)
+        lines = frames.decode_whole(body, key=key)
         if digest_of(body) != name.digest:
             raise Corrupt("its content does not match its name", key=key, hint="run `worm verify`")
-        entries = OplogEntry.from_shapes([frame.value for frame in frames], key)
+        entries = OplogEntry.from_shapes([line.value for line in lines], key)
         is_whole = len(entries) == name.last - name.first + 1
         if not is_whole or any(entry.seq != seq for seq, entry in enumerate(entries, start=name.first)):
             raise Corrupt(f"does not hold entries {name.first} to {name.last}", key=key)
-        return cls(name, key, entries, [frame.body for frame in frames])
+        return cls(name, key, entries, [line.body for line in lines])
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +121,7 @@ class Seqs:
         return archived + sum(not self.is_archived(seq) for seq in self.single)
 
 
-def gap(missing: tuple[int, int], key: str) -> Corrupt:
-    """The error for entries that are missing between others."""
-    first, last = missing
+def _gap(first: int, last: int, key: str) -> Corrupt:
     what = f"entry {first} is missing" if first == last else f"entries {first} to {last} are missing"
     return Corrupt(f"a gap in the oplog: {what}", key=key, hint=PUT_BACK)
 
@@ -381,7 +379,7 @@ class Oplog:
         if newest == 0:
             raise Corrupt("there are archives, but no single entries", key=self.key(entity_id, 1), hint=PUT_BACK)
         if newest > 1 and newest - 1 not in seqs:
-            raise gap((seqs.before(newest) + 1, newest - 1), self.key(entity_id, newest))
+            raise _gap(seqs.before(newest) + 1, newest - 1, self.key(entity_id, newest))
         return newest
 
     def newest_of(self, entity_id: str, seqs: Seqs, seq: int, found: Object | None) -> OplogEntry:
@@ -440,7 +438,7 @@ class Oplog:
         first = max(1, before_seq - limit)
         page = list(self.entries(entity_id, first=first, last=before_seq - 1))
         if len(page) < before_seq - first:
-            raise self._gap(entity_id, first + len(page))
+            raise self.gap(entity_id, first + len(page))
         return page
 
     def newest_first(self, entity_id: str, tail: int, view: ArchiveView | None = None) -> Iterator[OplogEntry]:
@@ -458,7 +456,7 @@ class Oplog:
                 continue
             archive = archive or view.holding(seq)
             if archive is None:
-                raise self._gap(entity_id, seq)
+                raise self.gap(entity_id, seq)
             yield archive.entry(seq)
 
     def at_seq(self, entity_id: str, seq: int) -> StateAt | None:
@@ -595,8 +593,9 @@ class Oplog:
             objects[seq] = item
         return objects
 
-    def _gap(self, entity_id: str, seq: int) -> Corrupt:
-        return gap((seq, seq), self.key(entity_id, seq))
+    def gap(self, entity_id: str, first: int, last: int | None = None) -> Corrupt:
+        """The error for entries that are missing between others; without `last`, for a single one."""
+        return _gap(first, first if last is None else last, self.key(entity_id, first))
 
     def _parse(self, found: Object, key: str, seq: int) -> OplogEntry:
         """`Corrupt`, with a hint for a fix, if it is not the entry that its name says."""
@@ -612,7 +611,7 @@ class Oplog:
 
 def seqs_add(seqs: Seqs, info: KeyInfo) -> None:
     """Adds what the name of one oplog object says."""
-    packed = ArchiveName.parse(info.name or "") if info.kind is KeyKind.ARCHIVE else None
+    packed = info.archive
     if packed is not None:
         seqs.archives.append(packed)
     elif info.kind is KeyKind.OPLOG and info.seq is not None:

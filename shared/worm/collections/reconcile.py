@@ -38,6 +38,7 @@ from dataclasses import replace
 from functools import partial
 
 from worm.clock import Clock, iso_seconds
+from worm.collections.difference import diff
 from worm.collections.documents import (
     NO_PARENT,
     OP,
@@ -55,7 +56,7 @@ from worm.collections.origins import OWN, Origins, Standing
 from worm.collections.snapshots import Snapshots
 from worm.collections.trash import Deletion, Trash, Trashed
 from worm.errors import Invalid, Unavailable, WormError
-from worm.formats import JsonObject, JsonValue, diff
+from worm.formats import JsonObject, JsonValue
 from worm.store import Object, Version, attempt_of, is_directory, same_version
 from worm.values import dataclass
 

@@ -17,7 +17,7 @@ How we know that nothing else is new
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TypeVar
@@ -27,7 +27,7 @@ from worm.collections.entries import Document, Head, OplogEntry
 from worm.collections.reconcile import Recorded, as_version, failure_of, is_same
 from worm.errors import WormError
 from worm.formats import loads_own
-from worm.store import Object, Store, Version, in_parallel, is_remote
+from worm.store import Object, Store, Version, chunked, in_parallel, is_remote
 
 RECORDED_AT_ONCE = 500
 T = TypeVar("T")
@@ -49,11 +49,18 @@ class StoredWrite:
         return loads_own(self.found.body, self.found.key)
 
 
-def record_unit(
-    collection: Collection, writes: Sequence[StoredWrite], hints: Mapping[str, Head]
-) -> list[tuple[StoredWrite, Head]]:
+def record_writes(
+    collection: Collection, writes: Iterable[StoredWrite], hints: Mapping[str, Head]
+) -> Iterator[tuple[StoredWrite, Head]]:
     """The writes that are now recorded, with what is recorded about them. `hints`: what was recorded before, as far as
     it is known. It never raises errors of the store: writes that are missing from the result must be reconciled."""
+    for unit in chunked(writes, RECORDED_AT_ONCE):
+        yield from _record_unit(collection, unit, hints)
+
+
+def _record_unit(
+    collection: Collection, writes: Sequence[StoredWrite], hints: Mapping[str, Head]
+) -> list[tuple[StoredWrite, Head]]:
     reconciler = collection.reconciler()
     entries: dict[str, tuple[StoredWrite, OplogEntry]] = {}
     try:

@@ -20,16 +20,22 @@ from worm.clock import Deadline, iso_seconds, moment_of
 from worm.collections.entries import SEQ_MAX, SHAPES, Document
 from worm.collections.layout import KeyKind, StorageResolver
 from worm.errors import Corrupt, Invalid, Unavailable, shown
-from worm.formats import OBJECT, TEXT, TIME, ModelDef, check_shape, dumps, loads_own, one_of, record, whole_number
+from worm.formats import ModelDef, dumps, loads_own, shapes
 from worm.store import Lost, Object, ObjectInfo, Store
 from worm.values import dataclass
 
 VERSION = 1
 NO_ENTRY = 0
 NAMES_PER_SECOND = 1000
-SNAPSHOT = record(
+SNAPSHOT = shapes.record(
     "a snapshot that this version of worm reads",
-    {"version": one_of(VERSION), "id": TEXT, "seq": whole_number(NO_ENTRY, SEQ_MAX), "ts": TIME, "document": OBJECT},
+    {
+        "version": shapes.one_of(VERSION),
+        "id": shapes.TEXT,
+        "seq": shapes.whole_number(NO_ENTRY, SEQ_MAX),
+        "ts": shapes.TIME,
+        "document": shapes.OBJECT,
+    },
 )
 
 
@@ -67,7 +73,7 @@ class Snapshot:
     @classmethod
     def from_bytes(cls, body: bytes, key: str) -> Snapshot:
         shape = loads_own(body, key=key)
-        check_shape(shape, SNAPSHOT, key, hint=SHAPES)
+        shapes.check(shape, SNAPSHOT, key, hint=SHAPES)
         return cls(
             id=cast(str, shape["id"]),
             seq=cast(int, shape["seq"]),

@@ -36,35 +36,22 @@ from worm.collections.documents import Documents
 from worm.collections.entries import Document
 from worm.collections.layout import KeyKind
 from worm.errors import Conflict, Corrupt, NotFound, UnsafeStore, shown
-from worm.formats import (
-    TEXT,
-    TIME,
-    WHOLE,
-    JsonObject,
-    check_shape,
-    dumps,
-    dumps_document,
-    loads_own,
-    nullable,
-    one_of,
-    record,
-    whole_number,
-)
+from worm.formats import JsonObject, dumps, dumps_document, loads_own, shapes
 from worm.store import Gone, Listed, Lost, Object, ObjectInfo, Read, Store, Won, chunked
 from worm.values import dataclass
 
 TombstoneState = Literal["replacing", "restoring", "purging"]
 REVISION_MAX = 2**53
-TOMBSTONE = record(
+TOMBSTONE = shapes.record(
     "a tombstone",
-    {"deletedAt": TIME, "restorePath": TEXT},
+    {"deletedAt": shapes.TIME, "restorePath": shapes.TEXT},
     {
-        "deletedBy": nullable(TEXT),
-        "etag": nullable(TEXT),
-        "versionId": nullable(TEXT),
-        "ttl": WHOLE,
-        "revision": whole_number(0, REVISION_MAX - 1),
-        "state": nullable(one_of(*get_args(TombstoneState))),
+        "deletedBy": shapes.nullable(shapes.TEXT),
+        "etag": shapes.nullable(shapes.TEXT),
+        "versionId": shapes.nullable(shapes.TEXT),
+        "ttl": shapes.WHOLE,
+        "revision": shapes.whole_number(0, REVISION_MAX - 1),
+        "state": shapes.nullable(shapes.one_of(*get_args(TombstoneState))),
     },
 )
 PAGE = 100
@@ -109,7 +96,7 @@ class Tombstone:
     def from_bytes(cls, body: bytes, key: str) -> Tombstone:
         """`Corrupt`, naming the key, if it is not a tombstone. Unknown fields are ignored."""
         shape = loads_own(body, key=key)
-        check_shape(shape, TOMBSTONE, key)
+        shapes.check(shape, TOMBSTONE, key)
         return cls(
             deleted_at=cast(str, shape["deletedAt"]),
             restore_path=cast(str, shape["restorePath"]),

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 from worm.doors import door
 
 if TYPE_CHECKING:
-    from worm.formats.csv_rows import JsonRow, csv_chunks, csv_text, json_line, spooled, unspooled, with_others
+    from worm.formats import frames, shapes
     from worm.formats.definition import (
         EVERYTHING_ELSE,
-        JSON_SCHEMA,
-        SCHEMA_URL,
         SYSTEM_FIELDS,
         TIME_FIELDS,
         IndexDef,
@@ -24,78 +22,25 @@ if TYPE_CHECKING:
         Schema,
         SnapshotsDef,
         StorageDef,
-        checked_schema,
         duration_seconds,
-        find_field,
-        load_pushed,
         load_schema,
-        model_name_problem,
-        parse_path,
-        undeclared_fields,
-        undeclared_notes,
     )
-    from worm.formats.difference import Diff, FieldDiff, apply, diff, same
-    from worm.formats.fields import (
+    from worm.formats.fields import FieldDef, FieldsDef, is_datetime
+    from worm.formats.ids import (
         SINGLETON_ID,
-        Check,
-        FieldDef,
         IdType,
-        check_id,
         check_safe,
-        compile_field,
-        compile_object,
         escape_id,
-        field_definition,
-        field_name_problems,
-        field_problems,
-        id_of,
         id_problem,
         id_segment,
-        id_shown,
-        id_text,
-        is_datetime,
-        is_datetime_start,
         needs_escape,
-        new_id,
         segment_id,
         segment_problem,
-        typed_problem,
         unescaped,
     )
-    from worm.formats.frames import BEGIN, End, Frame, Torn, damage, decode, decode_whole, encode, encode_parsed, frame
-    from worm.formats.json_patch import PatchRefused, check_patch_document, patched
-    from worm.formats.logs import (
-        LogCompactReport,
-        LogLine,
-        LogProblem,
-        LogRepairReport,
-        LogTools,
-        LogVerifyReport,
-        check_name,
-    )
-    from worm.formats.members import Definition, Problem, boolean, dict_of, member
+    from worm.formats.members import Problem
     from worm.formats.position import Position, before_the_kept, moment_in_utc, past_the_end, position_of
-    from worm.formats.shapes import (
-        ANYTHING,
-        FLAG,
-        OBJECT,
-        TEXT,
-        TIME,
-        WHOLE,
-        check_shape,
-        list_of,
-        nullable,
-        object_of,
-        one_of,
-        one_or_list_of,
-        record,
-        text_that,
-        tuple_of,
-        whole_number,
-    )
     from worm.formats.strict_json import (
-        INT_MAX,
-        INT_MIN,
         MAX_BYTES,
         MAX_DEPTH,
         MISSING,
@@ -108,39 +53,28 @@ if TYPE_CHECKING:
         dumps,
         dumps_document,
         field_value,
-        is_intact,
         loads,
         loads_document,
         loads_own,
-        loads_own_array,
         normal,
-        number_of,
         ordered,
-        seal,
+        same,
         type_name,
-        unseal,
     )
 else:
     __getattr__ = door(
         __name__,
         """
-        csv_rows: JsonRow csv_chunks csv_text json_line spooled unspooled with_others
-        definition: EVERYTHING_ELSE IndexDef JSON_SCHEMA LakeDef Layout ManifestDef Mode ModelDef ModelPath SCHEMA_URL
-        definition: SYSTEM_FIELDS Schema SnapshotsDef StorageDef TIME_FIELDS checked_schema duration_seconds find_field
-        definition: load_pushed load_schema model_name_problem parse_path undeclared_fields undeclared_notes
-        difference: Diff FieldDiff apply diff same
-        fields: Check FieldDef IdType SINGLETON_ID check_id check_safe compile_field compile_object escape_id
-        fields: field_definition field_name_problems field_problems id_of id_problem id_segment id_shown id_text
-        fields: is_datetime is_datetime_start needs_escape new_id segment_id segment_problem typed_problem unescaped
-        frames: BEGIN End Frame Torn damage decode decode_whole encode encode_parsed frame
-        json_patch: PatchRefused check_patch_document patched
-        logs: LogCompactReport LogLine LogProblem LogRepairReport LogTools LogVerifyReport check_name
-        members: Definition Problem boolean dict_of member
+        definition: EVERYTHING_ELSE IndexDef LakeDef Layout ManifestDef Mode ModelDef ModelPath SYSTEM_FIELDS Schema
+        definition: SnapshotsDef StorageDef TIME_FIELDS duration_seconds load_schema
+        fields: FieldDef FieldsDef is_datetime
+        frames:
+        ids: IdType SINGLETON_ID check_safe escape_id id_problem id_segment needs_escape segment_id segment_problem
+        ids: unescaped
+        members: Problem
         position: Position before_the_kept moment_in_utc past_the_end position_of
-        shapes: ANYTHING FLAG OBJECT TEXT TIME WHOLE check_shape list_of nullable object_of one_of one_or_list_of record
-        shapes: text_that tuple_of whole_number
-        strict_json: INT_MAX INT_MIN JsonObject JsonValue MAX_BYTES MAX_DEPTH MISSING Missing as_json check_json
-        strict_json: child_path dumps dumps_document field_value is_intact loads loads_document loads_own
-        strict_json: loads_own_array normal number_of ordered seal type_name unseal
+        shapes:
+        strict_json: JsonObject JsonValue MAX_BYTES MAX_DEPTH MISSING Missing as_json check_json child_path dumps
+        strict_json: dumps_document field_value loads loads_document loads_own normal ordered same type_name
         """,
     )

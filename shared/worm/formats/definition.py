@@ -15,20 +15,21 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, Self, get_args
+from typing import ClassVar, Literal, Self, get_args
 
+from worm.clock import Ids
 from worm.errors import Corrupt, Invalid, NotFound, shown
-from worm.formats.fields import (
+from worm.formats.fields import Check, FieldDef, compile_object, field_definition, field_name_problems, field_problems
+from worm.formats.ids import (
     ID_TYPES,
-    Check,
-    FieldDef,
     IdType,
-    compile_object,
-    field_definition,
-    field_name_problems,
-    field_problems,
+    check_id,
+    id_of,
     id_problem,
+    id_text,
+    new_id,
     segment_problem,
+    typed_problem,
 )
 from worm.formats.members import (
     Definition,
@@ -62,6 +63,7 @@ VERSIONS: tuple[Literal["1.0"], ...] = ("1.0",)
 LOG_FOLDER = "db"  # `db/` holds the commit logs
 
 _NAME = "_name"
+_MODEL_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
 _ID = re.compile(r"\((\w+):(\w+)\)")
 _EXPECTED = "expected #folder/@collection/(id:type)"
 
@@ -74,6 +76,22 @@ class ModelPath:
     collection: str
     id_type: IdType | None
 
+    @classmethod
+    def parse(cls, text: str) -> ModelPath:
+        """Parse, or raise ValueError with the reason."""
+        parts = text.split("/")
+        id_type = _id_type(parts.pop()) if len(parts) > 1 and parts[-1].startswith("(") else None
+        collection = parts.pop()
+        if not collection.startswith("@"):
+            raise ValueError(f"must name its collection with @, {_EXPECTED}")
+        folders = tuple(_folder(part) for part in parts)
+        path = cls(folders, _segment("collection", collection[1:]), id_type)
+        if (folders or (path.collection,))[0] == LOG_FOLDER:
+            raise ValueError(f"the first folder must not be {shown(LOG_FOLDER)}, which holds the commit logs")
+        if len(path.directory) > DIRECTORY_BYTES_MAX:
+            raise ValueError(f"folders and collection are longer than {DIRECTORY_BYTES_MAX} bytes")
+        return path
+
     @property
     def directory(self) -> str:
         """`org/customers`: folders and collection, without a slash at the end."""
@@ -82,22 +100,6 @@ class ModelPath:
     def __str__(self) -> str:
         identifier = f"/(id:{self.id_type})" if self.id_type else ""
         return "".join(f"#{folder}/" for folder in self.folders) + f"@{self.collection}{identifier}"
-
-
-def parse_path(text: str) -> ModelPath:
-    """Parse, or raise ValueError with the reason."""
-    parts = text.split("/")
-    id_type = _id_type(parts.pop()) if len(parts) > 1 and parts[-1].startswith("(") else None
-    collection = parts.pop()
-    if not collection.startswith("@"):
-        raise ValueError(f"must name its collection with @, {_EXPECTED}")
-    folders = tuple(_folder(part) for part in parts)
-    path = ModelPath(folders, _segment("collection", collection[1:]), id_type)
-    if (folders or (path.collection,))[0] == LOG_FOLDER:
-        raise ValueError(f"the first folder must not be {shown(LOG_FOLDER)}, which holds the commit logs")
-    if len(path.directory) > DIRECTORY_BYTES_MAX:
-        raise ValueError(f"folders and collection are longer than {DIRECTORY_BYTES_MAX} bytes")
-    return path
 
 
 def _folder(part: str) -> str:
@@ -239,7 +241,7 @@ class StorageDef(Definition):
 class ModelDef(Definition):
     """One model. `name` is its key under `models`."""
 
-    path: str = needed(text(parse_path))
+    path: str = needed(text(ModelPath.parse))
     file: str = member(text(_check_file_name), default="data.json")
     mode: Mode = member(choice(get_args(Mode)), default="readwrite")
     fields: dict[str, FieldDef] = member(dict_of(field_definition), default={})
@@ -268,7 +270,7 @@ class ModelDef(Definition):
     @cached_property
     def location(self) -> ModelPath:
         """The parsed path."""
-        return parse_path(self.path)
+        return ModelPath.parse(self.path)
 
     @property
     def collection(self) -> str:
@@ -282,6 +284,55 @@ class ModelDef(Definition):
     def is_singleton(self) -> bool:
         return self.location.id_type is None
 
+    @staticmethod
+    def name_problem(name: str) -> str | None:
+        """Why this cannot be the name of a model, or None when it can."""
+        if _MODEL_NAME.fullmatch(name):
+            return None
+        return "a model name must be a letter followed by letters, digits or _"
+
+    # Ids
+
+    def id_problem(self, id: str) -> str | None:
+        """Why this cannot be the id of a document, or None."""
+        return typed_problem(self.id_type, id)
+
+    def check_id(self, id: str) -> str:
+        """Return the id, or raise `Invalid` with the reason."""
+        return check_id(self.id_type, id)
+
+    def id_of(self, given: object) -> str:
+        """The id that a caller passes, as text: a string, an integer if ids are `int`, a `UUID` if they are `uuid`."""
+        return id_of(self.id_type, given)
+
+    def id_text(self, value: object) -> str:
+        """The id in a document as text, valid or not: text, a UUID, or an integer if ids are `int`."""
+        return id_text(self.id_type, value)
+
+    def new_id(self, ids: Ids) -> str:
+        """A new random id."""
+        return new_id(self.id_type, ids)
+
+    # Fields
+
+    def field_at(self, dotted: str) -> FieldDef | None:
+        """The definition of a (dotted) name; None if there is none."""
+        return find_field(self.fields, dotted)[1]
+
+    def undeclared_fields(self, names: Iterable[str]) -> list[str]:
+        """The (dotted) names that the schema does not declare. `Invalid` if the model is strict, so that no document
+        can have one: it is a typo. Objects inside a document are not strict, and filters look through arrays."""
+        unknown = [name for name in dict.fromkeys(names) if not find_field(self.fields, name)[0]]
+        for name in unknown if self.strict else ():
+            if not _is_possible(self.fields, name):
+                known = ", ".join(("id", *(one for one in self.fields if one != "id")))
+                raise Invalid(f"{self.name} has no field {shown(name)}; it has {known}")
+        return unknown
+
+    def undeclared_notes(self, names: Iterable[str]) -> list[str]:
+        """Notes about fields that the schema does not declare: they may be typos."""
+        return [f"the schema of {self.name} declares no field {name!r}" for name in self.undeclared_fields(names)]
+
     @property
     def archive_seconds(self) -> int | None:
         """How long an entity must be unchanged before its old entries are archived; None: nothing is archived. With
@@ -292,6 +343,12 @@ class ModelDef(Definition):
     def keeps_manifest(self) -> bool:
         """Indexes are folded from the manifest's rows, so a model with an index keeps the manifest too."""
         return self.manifest.enabled or bool(self.indexes)
+
+    @property
+    def unique_indexes(self) -> list[IndexDef]:
+        """By field name. All writers claim values in this order. So if two writers want the same two values, one gets
+        the first and, as far as these two are concerned, also the second."""
+        return sorted((index for index in self.indexes.values() if index.unique), key=lambda index: index.field)
 
     @property
     def folds_manifest(self) -> bool:
@@ -380,6 +437,11 @@ class Schema(Definition):
     storage: StorageDef = member(StorageDef.read, default=StorageDef())
     models: dict[str, ModelDef] = needed(dict_of(ModelDef.read))
 
+    URL: ClassVar = f"{DOCS_URL}reference/schema.schema.json"
+    """The JSON Schema of schema.json, for editors; `"$schema"` names it."""
+    JSON_SCHEMA: ClassVar = Path(__file__).with_name("schema.schema.json")
+    """The same in this package. It says what `load_schema` accepts, except for rules between models and fields."""
+
     def __init__(self, **values: object) -> None:
         super().__init__(**values)
         for name, model in self.models.items():
@@ -392,6 +454,22 @@ class Schema(Definition):
             raw = dict(raw)
             text()(raw.pop("$schema"), child_path(path, "$schema"), problems)
         return super().read(raw, path, problems)
+
+    @classmethod
+    def from_bytes(cls, body: bytes, key: str) -> Schema:
+        """The schema that was pushed to a location; `Corrupt`, with the key, if the object there is not a schema."""
+        try:
+            return load_schema(body)
+        except Invalid as error:
+            hint = "push a valid one with `worm push --force`"
+            raise Corrupt(f"the pushed schema is not valid: {error.message}", key=key, hint=hint) from error
+
+    @staticmethod
+    def require(given: object) -> Schema:
+        """`Invalid` for what is not a loaded schema."""
+        if not isinstance(given, Schema):
+            raise Invalid(f"takes a Schema, not {shown(given)}", path="schema", hint="`worm.load_schema` makes one")
+        return given
 
     def __repr__(self) -> str:
         return f"<Schema {self.version} ({', '.join(self.models)})>"
@@ -427,22 +505,6 @@ def find_field(fields: Mapping[str, FieldDef], dotted: str) -> tuple[bool, Field
     return field is not None, field
 
 
-def undeclared_notes(model: ModelDef, names: Iterable[str]) -> list[str]:
-    """Notes about fields that the schema does not declare: they may be typos."""
-    return [f"the schema of {model.name} declares no field {name!r}" for name in undeclared_fields(model, names)]
-
-
-def undeclared_fields(model: ModelDef, names: Iterable[str]) -> list[str]:
-    """The (dotted) names that the schema does not declare. `Invalid` if the model is strict, so that no document can
-    have one: it is a typo. Objects inside a document are not strict, and filters look through arrays."""
-    unknown = [name for name in dict.fromkeys(names) if not find_field(model.fields, name)[0]]
-    for name in unknown if model.strict else ():
-        if not _is_possible(model.fields, name):
-            known = ", ".join(("id", *(one for one in model.fields if one != "id")))
-            raise Invalid(f"{model.name} has no field {shown(name)}; it has {known}")
-    return unknown
-
-
 def _is_possible(fields: Mapping[str, FieldDef], dotted: str) -> bool:
     """Can a document of a strict model with these fields have a value there?"""
     head, *rest = dotted.split(".")
@@ -458,11 +520,6 @@ def _is_possible(fields: Mapping[str, FieldDef], dotted: str) -> bool:
     return True
 
 
-_MODEL_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
-SCHEMA_URL = f"{DOCS_URL}reference/schema.schema.json"
-"""The JSON Schema of schema.json, for editors; `"$schema"` names it."""
-JSON_SCHEMA = Path(__file__).with_name("schema.schema.json")
-"""The same in this package. It says what `load_schema` accepts, except for rules between models and fields."""
 SCHEMA_BYTES_MAX = 1024 * 1024
 
 
@@ -490,22 +547,6 @@ def load_schema(source: Mapping[str, object] | bytes | str | Path) -> Schema:
     if problems or schema is None:
         raise invalid("schema", problems)
     return schema
-
-
-def checked_schema(given: object) -> Schema:
-    """`Invalid` for what is not a loaded schema."""
-    if not isinstance(given, Schema):
-        raise Invalid(f"takes a Schema, not {shown(given)}", path="schema", hint="`worm.load_schema` makes one")
-    return given
-
-
-def load_pushed(body: bytes, key: str) -> Schema:
-    """The schema that was pushed to a location; `Corrupt`, with the key, if the object there is not a schema."""
-    try:
-        return load_schema(body)
-    except Invalid as error:
-        hint = "push a valid one with `worm push --force`"
-        raise Corrupt(f"the pushed schema is not valid: {error.message}", key=key, hint=hint) from error
 
 
 def _read(source: Mapping[str, object] | bytes | str | Path) -> JsonValue:
@@ -543,19 +584,12 @@ def _well_formed(raw_models: Mapping[str, JsonValue]) -> dict[str, ModelDef]:
     return models
 
 
-def model_name_problem(name: str) -> str | None:
-    """Why this cannot be the name of a model, or None when it can."""
-    if _MODEL_NAME.fullmatch(name):
-        return None
-    return "a model name must be a letter followed by letters, digits or _"
-
-
 def cross_check(models: Mapping[str, ModelDef], known: Mapping[str, object]) -> list[Problem]:
     """Every mistake between or inside well-formed models. `known` holds all model names, well-formed or not."""
     problems: list[Problem] = []
     for name, model in models.items():
         path = child_path("models", name)
-        name_problem = model_name_problem(name)
+        name_problem = ModelDef.name_problem(name)
         if name_problem:
             problems.append(Problem(path, name_problem))
         for field_name, field in model.fields.items():

@@ -1,7 +1,7 @@
 """What stored JSON must look like. Every object is checked before it is used.
 
 Anybody who may write under one of our keys can write anything there, with a matching checksum. So all code that decodes
-a stored object first declares the *kind* of each member. `check_shape` raises `Corrupt` with the key of the object, the
+a stored object first declares the *kind* of each member. `check` raises `Corrupt` with the key of the object, the
 path of the first wrong member, and what it should be. Members that are not declared are ignored.
 
 A kind tests all values of one place at once, with one pass over a list for each test. So checking a table takes a
@@ -35,7 +35,7 @@ class Kind:
     parts: Callable[[Any], Iterable[Part]] = lambda value: ()
 
 
-def check_shape(value: object, kind: Kind, key: str, *, hint: str | None = None) -> None:
+def check(value: object, kind: Kind, key: str, *, hint: str | None = None) -> None:
     """Raise `Corrupt`, naming the key, unless the value is of this kind."""
     if not kind.fit([value]):
         raise Corrupt(f"not {kind.name}: {_fault(value, kind, '')}", key=key, hint=hint)

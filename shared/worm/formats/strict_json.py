@@ -8,9 +8,6 @@ Vocabulary
   `Corrupt`.
 - *canonical*: keys sorted by their UTF-8 bytes, no spaces, UTF-8, shortest float that reads back the same. Equal
   canonical bytes are this library's definition of equal JSON values: 1, 1.0 and true are three different values.
-- *sealed*: a canonical object whose first member is the checksum of everything else: `{"checksum":"sha256:<hex>",…}`,
-  the SHA-256 of the canonical bytes without that member. "checksum" sorts before every other key that we use, so
-  checking it is one hash over the bytes as read.
 - *field*: a value by its name, `status`, or dotted into objects, `address.city`. `MISSING` if there is none.
 - *normal*: whole floats are written as integers. Filters, indexes and claims ignore a number's type: they compare the
   canonical bytes of normal values.
@@ -24,7 +21,6 @@ Refusals are `worm.errors.Invalid` with the JSON path or the byte offset. No inp
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -136,17 +132,6 @@ def loads_own(body: bytes | memoryview, key: str) -> JsonObject:
     return value
 
 
-def loads_own_array(body: bytes, key: str) -> list[JsonValue]:
-    """Parse an array that this library wrote. `Corrupt`, naming the key, if it is not one."""
-    try:
-        value = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise Corrupt(f"not valid JSON: {error}", key=key) from error
-    if not isinstance(value, list):
-        raise Corrupt(f"must hold a JSON array, not {type_name(value)}", key=key)
-    return value
-
-
 def dumps(value: JsonValue) -> bytes:
     """Canonical bytes: the same value gives the same bytes in every process: Lambda, CLI and Spark."""
     return _dump(value, _CANONICAL)
@@ -162,6 +147,17 @@ def check_json(value: object, *, max_depth: int = MAX_DEPTH) -> JsonValue:
     """The value, or `Invalid` with the JSON path unless it is made of exact JSON types that survive a round trip."""
     _check_value(value, "", max_depth)
     return cast(JsonValue, value)
+
+
+def same(one: JsonValue, other: JsonValue) -> bool:
+    """Equal as JSON: the same canonical bytes."""
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, str | int):
+        return one == other
+    return dumps(one) == dumps(other)
 
 
 def normal(value: JsonValue) -> JsonValue:
@@ -380,46 +376,6 @@ def number_of(value: Decimal, path: str = "") -> int | float:
         return float(value)
     what = "has more digits than a JSON number can hold" if value.is_finite() else "is not JSON"
     raise Invalid(f"{value} {what}", path=path or "$", hint="round it, or store it as text in a string field")
-
-
-_HEAD = b'{"checksum":"sha256:'
-_HEAD_LENGTH = len(_HEAD) + 64 + len(b'",')
-
-
-def seal(shape: Mapping[str, JsonValue]) -> bytes:
-    """Canonical bytes of the object with its checksum. No key may sort before "checksum"."""
-    if any(key <= "checksum" for key in shape):
-        raise ValueError("a sealed object's keys must sort after 'checksum'")
-    rest = dumps(dict(shape))
-    return _HEAD + hashlib.sha256(rest).hexdigest().encode() + b'",' + rest[1:]
-
-
-def unseal(body: bytes, key: str) -> dict[str, JsonValue]:
-    """The object without its checksum; `Corrupt` if the checksum is missing or wrong."""
-    shape = loads_own(body, key=key)
-    if "checksum" not in shape:
-        raise Corrupt("has no checksum", key=key, hint="run `worm repair` to rebuild it")
-    claimed = shape.pop("checksum")
-    if body.startswith(_HEAD):
-        actual = _hash_of_rest(body)
-    else:  # reformatted by an editor: equal content is still equal
-        actual = hashlib.sha256(dumps(shape)).hexdigest()
-    if claimed != f"sha256:{actual}":
-        raise Corrupt("its checksum does not match its content", key=key, hint="run `worm repair` to rebuild it")
-    return shape
-
-
-def is_intact(body: bytes) -> bool:
-    """Whether the leading checksum matches, without parsing. Also False where only `unseal` can decide."""
-    if not body.startswith(_HEAD):
-        return False
-    return body[len(_HEAD) : _HEAD_LENGTH] == _hash_of_rest(body).encode() + b'",'
-
-
-def _hash_of_rest(body: bytes) -> str:
-    digest = hashlib.sha256(b"{")
-    digest.update(memoryview(body)[_HEAD_LENGTH:])  # a view: copying a large manifest takes longer than its hash
-    return digest.hexdigest()
 
 
 class Missing(Enum):

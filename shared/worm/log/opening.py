@@ -9,7 +9,8 @@ from typing import Self
 from worm.clock import Clock, Ids, SystemClock
 from worm.errors import Invalid, NotFound, shown
 from worm.forks import in_child, new_lock
-from worm.formats import JsonObject, Position, check_json, check_name
+from worm.formats import JsonObject, Position, check_json
+from worm.log.common import check_name
 from worm.log.config import LogConfig
 from worm.log.fence import LogFiles
 from worm.log.keys import DbKeys

@@ -16,7 +16,8 @@ from typing import NamedTuple
 from worm.clock import Clock, Ids
 from worm.errors import CommitStateUnknown, Expired, Invalid, Unavailable, WormError, shown
 from worm.forks import in_child, new_lock
-from worm.formats import JsonObject, check_name, dumps
+from worm.formats import JsonObject, dumps
+from worm.log.common import check_name
 from worm.log.group import GroupCommit
 from worm.log.reader import LogReader
 from worm.log.segment import Segment

@@ -20,7 +20,8 @@ from typing import Literal, NamedTuple
 import orjson
 
 from worm.errors import Corrupt, Invalid, shown
-from worm.formats import JsonObject, JsonValue, check_name, decode_whole, dumps, encode, encode_parsed, type_name
+from worm.formats import JsonObject, JsonValue, dumps, frames, type_name
+from worm.log.common import check_name
 from worm.log.hints import VERIFY
 
 Kind = Literal["data", "fence", "void"]
@@ -121,26 +122,26 @@ class Segment:
             header[self.kind] = True
         if self.skip:
             header["skip"] = self.skip
-        lines = [encode_parsed({"lsn": entry.lsn, "txn": entry.txn, **entry.record}) for entry in self.entries]
-        return b"".join((encode(header), *lines))
+        lines = [frames.encode_parsed({"lsn": entry.lsn, "txn": entry.txn, **entry.record}) for entry in self.entries]
+        return b"".join((frames.encode(header), *lines))
 
     @classmethod
     def decode(cls, body: bytes, slot: int, key: str) -> Segment:
         """`Corrupt`, with line and offset where there is one, unless it is a complete segment of this slot."""
-        frames = decode_whole(body, key=key)
-        if not frames or frames[0].value.get("op") != HEADER:
+        lines = frames.decode_whole(body, key=key)
+        if not lines or lines[0].value.get("op") != HEADER:
             raise Corrupt("is not a segment of a commit log: its first line is not a header", key=key, hint=VERIFY)
-        header = frames[0].value
+        header = lines[0].value
         first = _number(header, "lsn", key)
         if _number(header, "slot", key) != slot:
             raise Corrupt(f"is the segment of slot {header['slot']}, but its name says {slot}", key=key, hint=VERIFY)
         entries: list[Entry] = []
-        for expected, frame in enumerate(frames[1:], start=first + 1):
-            record = dict(frame.value)
+        for expected, line in enumerate(lines[1:], start=first + 1):
+            record = dict(line.value)
             lsn, txn = record.pop("lsn", None), record.pop("txn", None)
             if type(lsn) is not int or lsn != expected or not isinstance(txn, str):
                 what = f"has lsn {shown(lsn)} instead of {expected}" if lsn != expected else f"has txn {shown(txn)}"
-                raise Corrupt(f"line {frame.line} (byte {frame.offset}) {what}", key=key, hint=VERIFY)
+                raise Corrupt(f"line {line.line} (byte {line.offset}) {what}", key=key, hint=VERIFY)
             entries.append(Entry(lsn, txn, record))
         kind: Kind = "fence" if header.get("fence") is True else "void" if header.get("void") is True else "data"
         said = _number(header, "records", key) if kind == "data" else 0

@@ -17,18 +17,9 @@ from itertools import pairwise
 
 from worm.clock import Clock, Ids, SystemClock
 from worm.errors import Conflict, Corrupt, Expired, Invalid, NotFound
-from worm.formats import (
-    JsonObject,
-    LogCompactReport,
-    LogLine,
-    LogProblem,
-    LogRepairReport,
-    LogVerifyReport,
-    Position,
-    Torn,
-    encode,
-)
+from worm.formats import JsonObject, Position, frames
 from worm.log.collect import Collected, LogCollector
+from worm.log.common import LogCompactReport, LogLine, LogProblem, LogRepairReport, LogVerifyReport
 from worm.log.config import LogConfig
 from worm.log.fence import LogFiles
 from worm.log.hints import BY_HAND, VERIFY
@@ -163,7 +154,7 @@ class CommitLogTools:
             hint="`worm db compact` merges the layers of a database, and `worm db gc` deletes what they no longer need",
         )
 
-    def cat(self, *, after: Position | None = None) -> Iterator[LogLine | Torn]:
+    def cat(self, *, after: Position | None = None) -> Iterator[LogLine | frames.Torn]:
         """Starts at the first kept record if `after` is before it; `kept_from` says so."""
         lsn = 0
         try:
@@ -175,7 +166,7 @@ class CommitLogTools:
             start = self._reader.boundary()
         yield from self._lines(start, lsn)
 
-    def tail(self, count: int, *, follow: bool = False) -> Iterator[LogLine | Torn]:
+    def tail(self, count: int, *, follow: bool = False) -> Iterator[LogLine | frames.Torn]:
         boundary, end = self._reader.boundary(), self._reader.tail()
         slot = start = boundary if end is None else end.slot
         last: list[LogLine] = []
@@ -252,7 +243,7 @@ class CommitLogTools:
             for entry in segment.entries:
                 if entry.lsn > after:
                     value: JsonObject = {"lsn": entry.lsn, "txn": entry.txn, **entry.record}
-                    yield LogLine(entry.lsn, value, encode(value).rstrip(b"\n"), key)
+                    yield LogLine(entry.lsn, value, frames.encode(value).rstrip(b"\n"), key)
 
     def _slot_of(self, line: LogLine) -> int:
         return self._keys.slot_of(line.key) or 0

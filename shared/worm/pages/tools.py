@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from worm.clock import Clock, Ids, SystemClock
-from worm.formats import LogProblem, Position
-from worm.log import DatabaseKind, DbKeys
+from worm.formats import Position
+from worm.log import DatabaseKind, DbKeys, LogProblem
 from worm.pages.manifest import MAIN, PageConfig
 from worm.pages.root import PagesRoot
 from worm.store import Store

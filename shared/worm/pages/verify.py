@@ -11,8 +11,7 @@ from hashlib import sha256
 
 from worm.clock import Clock, Ids, SystemClock
 from worm.errors import Corrupt, WormError
-from worm.formats import LogProblem
-from worm.log import CommitLogTools, DbKeys, LogRoot, Segment
+from worm.log import CommitLogTools, DbKeys, LogProblem, LogRoot, Segment
 from worm.pages.filters import KeyFilter
 from worm.pages.invariants import PAGES
 from worm.pages.layer_file import Block, LayerIndex

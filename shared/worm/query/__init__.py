@@ -7,27 +7,16 @@ from typing import TYPE_CHECKING
 from worm.doors import door
 
 if TYPE_CHECKING:
+    from worm.query import request_text
     from worm.query.aggregate import Aggregate, Distinct, Percentiles
     from worm.query.budget import TooExpensive, at_most
     from worm.query.execute import CHUNK, Answer, Reader, as_row, counted, current_states, read_documents
-    from worm.query.filter_text import (
-        JsonFilter,
-        both,
-        columns_of,
-        filter_fields,
-        parse_filter,
-        parse_having,
-        parse_names,
-        parse_percentiles,
-        parse_select,
-        parse_sort,
-        parse_where,
-    )
     from worm.query.filters import LIST_MAX, Filter, identity
     from worm.query.needs import Request, is_covered
     from worm.query.own_writes import AsStored, DocumentState, IndexedValues, NoWrites, OtherStates, OwnWrite, OwnWrites
     from worm.query.planner import REBUILD, Actual, Cost, Plan
     from worm.query.query import Query, Sort
+    from worm.query.request_text import filter_fields
     from worm.query.stream import Stream
 else:
     __getattr__ = door(
@@ -36,13 +25,13 @@ else:
         aggregate: Aggregate Distinct Percentiles
         budget: TooExpensive at_most
         execute: Answer CHUNK Reader as_row counted current_states read_documents
-        filter_text: JsonFilter both columns_of filter_fields parse_filter parse_having parse_names parse_percentiles
-        filter_text: parse_select parse_sort parse_where
         filters: Filter LIST_MAX identity
         needs: Request is_covered
         own_writes: AsStored DocumentState IndexedValues NoWrites OtherStates OwnWrite OwnWrites
         planner: Actual Cost Plan REBUILD
         query: Query Sort
+        request_text:
+        request_text: filter_fields
         stream: Stream
         """,
     )

@@ -25,7 +25,7 @@ from typing import TypeVar, cast
 
 from worm.collections import APART, NO_VERSION, Collection, Document, DocumentVersion, Row, is_cut, table_row
 from worm.errors import Corrupt, Invalid
-from worm.formats import WHOLE, IndexDef, JsonValue, check_shape, loads_own, record, typed_problem
+from worm.formats import IndexDef, JsonValue, loads_own, shapes
 from worm.query.aggregate import Computed
 from worm.query.budget import ALLOWED, TooExpensive
 from worm.query.filters import And, Filter
@@ -51,7 +51,7 @@ from worm.tables import Columns, Size, Table, TableView
 from worm.values import dataclass
 
 CHUNK = 500
-COUNTED = record("a sentinel", {}, {"count": WHOLE})
+COUNTED = shapes.record("a sentinel", {}, {"count": shapes.WHOLE})
 R = TypeVar("R")
 
 
@@ -379,7 +379,7 @@ def given_rows(needs: Needs, rows: list[Row]) -> list[Row]:
 
 
 def _possible(collection: Collection, ids: Sequence[str]) -> list[str]:
-    return [one for one in ids if typed_problem(collection.definition.id_type, one) is None]
+    return [one for one in ids if collection.definition.id_problem(one) is None]
 
 
 def _read(collection: Collection, ids: Sequence[str], turns: Portions | None = None) -> dict[str, DocumentState]:
@@ -662,7 +662,7 @@ def counted(table: Table) -> int | None:
     stored, key = table.sentinel.read(), table.sentinel.key
     try:
         shape = {} if stored is None else loads_own(stored, key)
-        check_shape(shape, COUNTED, key)
+        shapes.check(shape, COUNTED, key)
     except Corrupt:
         return None
     return cast("int | None", shape.get("count"))

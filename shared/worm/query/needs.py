@@ -19,7 +19,7 @@ from typing import Literal, get_args
 
 from worm.collections import APART, CUT, Row, is_cut
 from worm.errors import Invalid, shown
-from worm.formats import IndexDef, JsonValue, ModelDef, find_field
+from worm.formats import IndexDef, JsonValue, ModelDef
 from worm.query.filters import And, Filter, Leaf, Node, Or
 from worm.query.query import Query
 from worm.values import dataclass
@@ -126,7 +126,7 @@ def is_covered(definition: ModelDef, name: str) -> bool:
         return False
     if definition.keeps_whole_rows or name == "id" or name.split(".", 1)[0] in table:
         return True
-    return name in table and find_field(definition.fields, name)[1] is not None
+    return name in table and definition.field_at(name) is not None
 
 
 # Lookups
@@ -286,7 +286,7 @@ def _values(leaf: Leaf) -> tuple[JsonValue, ...]:
 
 
 def _answers(definition: ModelDef, index: IndexDef, op: str) -> bool:
-    _, field = find_field(definition.fields, index.field)
+    field = definition.field_at(index.field)
     if field is None:
         return False
     if index.type == "multiValue":

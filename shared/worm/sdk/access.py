@@ -19,7 +19,6 @@ from worm.collections import (
     AGAIN,
     EXISTS,
     NO_VERSION,
-    RECORDED_AT_ONCE,
     Change,
     Claiming,
     Collection,
@@ -33,7 +32,7 @@ from worm.collections import (
     Sighting,
     StoredWrite,
     Survey,
-    record_unit,
+    record_writes,
     write_metadata,
 )
 from worm.errors import (
@@ -55,7 +54,6 @@ from worm.formats import (
     JsonValue,
     check_json,
     dumps_document,
-    id_of,
     is_datetime,
     loads_document,
     loads_own,
@@ -73,7 +71,6 @@ from worm.store import (
     Put,
     Version,
     Won,
-    chunked,
     in_parallel,
     in_the_way,
     is_remote,
@@ -247,7 +244,7 @@ class Access(Generic[D]):
 
     def _checked(self, entity_id: object) -> str:
         """The id as text; `Invalid` for a value that cannot be an id."""
-        return id_of(self._collection.definition.id_type, entity_id)
+        return self._collection.definition.id_of(entity_id)
 
     def _begin_write(self, *, creates: bool = False) -> None:
         """Refuse what the access mode forbids, and a store that cannot keep our guarantees. `creates`: the verb only
@@ -620,10 +617,9 @@ class Access(Generic[D]):
         """The entries of several writes of this session together, if it is certain what they are."""
         changes: dict[str, Change] = {}
         known = [(one, found) for one in touched if one.ahead is None and (found := self._written(one)) is not None]
-        for unit in chunked(known, RECORDED_AT_ONCE) if len(known) > 1 else ():
-            writes = [StoredWrite(one.id, found, *_replaced(one.parent)) for one, found in unit]
-            for write, head in record_unit(self._collection, writes, heads):
-                changes[write.id] = self._news_of(write.id, head, write.document)
+        writes = [StoredWrite(one.id, found, *_replaced(one.parent)) for one, found in known]
+        for write, head in record_writes(self._collection, writes, heads) if len(known) > 1 else ():
+            changes[write.id] = self._news_of(write.id, head, write.document)
         return changes
 
     def _hints(self, touched: Sequence[Touched]) -> Mapping[str, Head]:

@@ -22,18 +22,19 @@ from typing import Generic, ParamSpec, Self, TypeVar, Unpack, overload
 from pydantic import BaseModel
 
 from worm.clock import Clock, Ids
-from worm.collections import Document, OplogEntry, PushReport
+from worm.collections import Diff, Document, FieldDiff, OplogEntry
 from worm.errors import Invalid, shown
 from worm.forks import in_child
-from worm.formats import SINGLETON_ID, Diff, FieldDiff, JsonObject, JsonValue, Position, Schema
+from worm.formats import SINGLETON_ID, JsonObject, JsonValue, Position, Schema
 from worm.query import Percentiles, Plan, Sort
 from worm.sdk.access import D, Result
-from worm.sdk.database import Model, Worm, connect
+from worm.sdk.database import Worm, connect
 from worm.sdk.document import About, DocumentDict
 from worm.sdk.feed import ChangeRows
 from worm.sdk.merging import BranchChange, MergeResult
 from worm.sdk.migrating import Change, MigrationReport
 from worm.sdk.migration_rules import Rule
+from worm.sdk.model import Model
 from worm.sdk.past import CHANGED_MAX
 from worm.sdk.reading import Fields
 from worm.sdk.restoring import RestoreReport
@@ -54,7 +55,16 @@ from worm.tables import (
     VerifyReport,
     silent,
 )
-from worm.upkeep import Maintenance, ModelProgress, PurgeReport, PushPlan, RepairReport, SweepReport, Why
+from worm.upkeep import (
+    Maintenance,
+    ModelProgress,
+    PurgeReport,
+    PushPlan,
+    PushReport,
+    RepairReport,
+    SweepReport,
+    Why,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")

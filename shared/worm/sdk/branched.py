@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, NoReturn, Unpack, cast
 
 from worm.collections import Collection, Document, Head, Heads, UniqueValue
 from worm.errors import Conflict, Hint, Invalid, NotFound, WormError, shown
-from worm.formats import SINGLETON_ID, JsonObject, JsonValue, id_shown
+from worm.formats import SINGLETON_ID, JsonObject, JsonValue
 from worm.query import DocumentState, OwnWrites
 from worm.sdk.access import D, Result
-from worm.sdk.document import About
+from worm.sdk.document import About, id_shown
 from worm.sdk.model import Model
 from worm.sdk.past import PastMoment
 from worm.sdk.searching import HistorySource

@@ -25,9 +25,9 @@ from typing import Generic, TypeVar, Unpack
 
 from worm.collections import Document, Head, Holders
 from worm.errors import CommitStateUnknown, Conflict, Invalid, Unavailable, WormError
-from worm.formats import SINGLETON_ID, JsonValue, id_shown, typed_problem
+from worm.formats import SINGLETON_ID, JsonValue
 from worm.sdk.access import D, Prepared, Result, Touched, Unfolded, heads_of
-from worm.sdk.document import About, DocumentDict
+from worm.sdk.document import About, DocumentDict, id_shown
 from worm.sdk.values import check_function
 from worm.sdk.writing import DocumentDraft, Writing
 from worm.store import Gone, Lost, Object, Portions, Put, Read, chunked, in_parallel, is_directory, is_remote
@@ -264,7 +264,7 @@ class Bulk(Writing[D]):
         return "" if given is None else id_shown(given)
 
     def _is_id(self, text: str) -> bool:
-        return typed_problem(self._collection.definition.id_type, text) is None
+        return self._collection.definition.id_problem(text) is None
 
     # Units
 

@@ -11,11 +11,11 @@ from typing import Unpack, cast
 
 from worm.collections import Document
 from worm.errors import Conflict, Invalid, shown
-from worm.formats import JsonValue, id_shown
+from worm.formats import JsonValue
 from worm.query import Filter, as_row
 from worm.sdk.access import D, Result, Seen, Touched
 from worm.sdk.bulk import Bulk
-from worm.sdk.document import About, DocumentDict, provenance_of
+from worm.sdk.document import About, DocumentDict, id_shown, provenance_of
 from worm.sdk.operators import check_operators, check_patch, merged, updated
 from worm.sdk.reading import Reading
 from worm.sdk.values import as_changes, check_function

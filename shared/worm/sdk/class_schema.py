@@ -30,17 +30,14 @@ from worm.formats import (
     JsonObject,
     JsonValue,
     ModelDef,
-    Problem,
+    ModelPath,
     Schema,
     StorageDef,
+    as_json,
     check_json,
     child_path,
-    compile_field,
     dumps,
-    field_name_problems,
     load_schema,
-    number_of,
-    parse_path,
 )
 from worm.sdk.classes import (
     INDEX_MARK,
@@ -136,7 +133,7 @@ def _path(cls: type[BaseModel], settings: ModelSettings, id_kind: str) -> str:
     else:
         path = settings.path
     try:
-        id_type = parse_path(path).id_type
+        id_type = ModelPath.parse(path).id_type
     except ValueError as error:
         raise Invalid(str(error), path=f"{cls.__name__}.worm_settings.path") from error
     if known and id_type is not None and id_type not in known:
@@ -247,7 +244,7 @@ class _Reading:
                 continue
             where = None if path is None else child_path(path, name)
             field = self._member(member, where, seen, is_required=name in required and name not in TIME_FIELDS)
-            if field is None or field_name_problems(name, ""):
+            if field is None or not FieldDef.is_name(name):
                 self._leave_open(name, member, path)
             else:
                 found[name] = field
@@ -439,7 +436,7 @@ def _default(field: JsonObject, given: JsonValue) -> JsonValue:
     """The default if it is a value of the field. Pydantic writes a Decimal default as text."""
     if field["type"] == "number" and isinstance(given, str):
         try:
-            given = number_of(Decimal(given))
+            given = cast(JsonValue, as_json(Decimal(given)))
         except (Invalid, InvalidOperation):
             return None
     return given if given is not None and _fits(field, given) else None
@@ -447,11 +444,8 @@ def _default(field: JsonObject, given: JsonValue) -> JsonValue:
 
 def _fits(field: Mapping[str, JsonValue], *values: JsonValue) -> bool:
     """Is each a value of the field?"""
-    check = compile_field(FieldDef.of({key: one for key, one in field.items() if key != "default"}))
-    problems: list[Problem] = []
-    for value in values:
-        try:
-            check(check_json(value), "", problems)
-        except Invalid:
-            return False
-    return not problems
+    definition = FieldDef.of({key: one for key, one in field.items() if key != "default"})
+    try:
+        return all(definition.fits(check_json(value)) for value in values)
+    except Invalid:
+        return False

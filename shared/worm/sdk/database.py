@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack, cast, get_args, overload
 
 from worm.clock import Clock, Ids, SystemClock
-from worm.collections import load_pushed_schema
 from worm.errors import Conflict, Denied, Hint, Invalid, NotFound, WormError, shown
 from worm.forks import new_lock
-from worm.formats import JsonValue, Position, Schema, checked_schema, load_schema, position_of
+from worm.formats import JsonValue, Position, Schema, load_schema, position_of
 from worm.sdk.access import Result
 from worm.sdk.document import About, DocumentDict
 from worm.sdk.model import Model
@@ -28,12 +27,11 @@ from worm.sdk.shapes import Dicts, model_name
 from worm.sdk.upkeep import Names, Upkeep
 from worm.store import Durability, Store, check_store, in_parallel, is_directory, open_store
 from worm.tables import Progress, silent
-from worm.upkeep import Abandoned, Maintenance, Session, Settings, abandoned
+from worm.upkeep import Abandoned, Maintenance, Session, Settings, load_pushed_schema
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from worm.collections import PushReport
     from worm.sdk.feed import ChangeFeed, ChangeRows
     from worm.sdk.merging import BranchChange, Merge, MergeResult
     from worm.sdk.migrating import Change, MigrationReport
@@ -43,7 +41,7 @@ if TYPE_CHECKING:
     from worm.sdk.sql import Params, SqlRows
     from worm.sdk.transacting import DocumentTransaction
     from worm.spaces import Branch, Materialized, OpenSpaces, Policy
-from worm.upkeep import PushPlan, SweepReport, Why, push
+    from worm.upkeep import PushPlan, PushReport, SweepReport, Why, push
 
 __all__ = ["DocumentDict", "Maintenance", "Model", "Result", "Worm", "connect", "push"]
 
@@ -156,7 +154,7 @@ class Worm(Upkeep):
         ids: Ids | None = None,
     ) -> None:
         check_store(store)
-        checked_schema(schema)
+        Schema.require(schema)
         settings = Settings(actor=actor, reason=reason, maintenance=maintenance)
         super().__init__(store, settings, schema=schema, probe=probe, clock=clock, ids=ids)
         self._models: dict[str, Model[DocumentDict]] = {}
@@ -179,7 +177,7 @@ class Worm(Upkeep):
         if self._has_looked:
             return
         self._has_looked = True
-        found = abandoned(self.store, self.clock)
+        found = Abandoned.all(self.store, self.clock)
         if found and self.settings.maintenance == "inline":
             try:
                 self._take_over(list(found.values()))

@@ -19,6 +19,7 @@ from datetime import datetime, timedelta
 from types import NoneType
 from typing import Any, Self, TypedDict, cast
 from urllib.parse import quote
+from uuid import UUID
 
 from worm.collections import RESERVED, TRUST, Document, DocumentVersion
 from worm.errors import Invalid, shown
@@ -247,3 +248,8 @@ def bring_dict(item: object, document: DocumentDict) -> None:
             if name in SYSTEM_FIELDS or name not in item:
                 item[name] = deepcopy(value)
         item.provenance = document.provenance
+
+
+def id_shown(given: object) -> str:
+    """What the caller passed as an id, for results, valid or not."""
+    return str(given) if isinstance(given, str | UUID) else shown(given)

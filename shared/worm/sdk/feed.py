@@ -29,7 +29,7 @@ from dataclasses import field, replace
 from typing import cast
 
 from worm.clock import Clock, iso_seconds
-from worm.collections import Collection, Head, OplogEntry, gap
+from worm.collections import Collection, Head, OplogEntry
 from worm.errors import Corrupt, Invalid, shown
 from worm.forks import in_child, new_lock
 from worm.formats import JsonObject, JsonValue, dumps, loads
@@ -322,7 +322,7 @@ def _entries(collection: Collection, span: Span) -> tuple[list[OplogEntry], list
             if entry is not None:
                 found.append(entry)
             else:
-                damages.append(gap((seq, seq), oplog.key(span.id, seq)))
+                damages.append(oplog.gap(span.id, seq))
         except Corrupt as damage:
             damages.append(damage)
     return found, damages

@@ -13,10 +13,10 @@ from datetime import datetime
 from typing import Unpack
 
 from worm.clock import iso_seconds
-from worm.collections import Document, DocumentVersion, Head, Heads, OplogEntry, SnapshotInfo, gap
+from worm.collections import Diff, Document, DocumentVersion, FieldDiff, Head, Heads, OplogEntry, SnapshotInfo
+from worm.collections import diff as document_diff
 from worm.errors import Hint, Invalid, NotFound, Unavailable, shown
-from worm.formats import SINGLETON_ID, Diff, FieldDiff, JsonObject, moment_in_utc
-from worm.formats import diff as document_diff
+from worm.formats import SINGLETON_ID, JsonObject, moment_in_utc
 from worm.sdk.access import D, Touched
 from worm.sdk.document import About, DocumentDict, Provenance
 from worm.sdk.searching import HistoryRows, HistorySource
@@ -260,7 +260,7 @@ class History(Writing[D]):
             seqs = oplog.seqs(entity_id)
             missing = seqs.missing
             if missing is not None and seqs.last > last:
-                damage = gap(missing, oplog.key(entity_id, missing[0]))
+                damage = oplog.gap(entity_id, *missing)
                 damage.hint = Hint(
                     f"get_history(before_seq={missing[0]}) has the entries before it; {damage.hint}",
                     f"`worm history --before {missing[0]}` shows the entries before it; {damage.hint}",

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from worm.collections import SCHEMA_KEY, Document
+from worm.collections import Document, FieldDiff, diff, layout
 from worm.errors import Conflict, Invalid, WormError, shown
-from worm.formats import FieldDiff, JsonObject, ModelDef, Schema, diff, dumps, load_pushed
+from worm.formats import JsonObject, ModelDef, Schema, dumps
 from worm.sdk.access import Touched
 from worm.sdk.bulk import groups_of
 from worm.sdk.document import About
@@ -200,8 +200,8 @@ class Merge:
         """Documents of a pushed model that this session does not know could be neither checked nor written. One
         request, if the branch changed entities that are not documents for this session."""
         others = {one.partition("/")[0] for one in plan.values if self._place(one) is None}
-        found = self._session.store.get(SCHEMA_KEY) if others else None
-        pushed = {} if found is None else load_pushed(found.body, SCHEMA_KEY).models
+        found = self._session.store.get(layout.SCHEMA_KEY) if others else None
+        pushed = {} if found is None else Schema.from_bytes(found.body, layout.SCHEMA_KEY).models
         unknown = sorted(one for one in others if one in pushed and pushed[one].space == self._space_name)
         if unknown:
             names = ", ".join(unknown)

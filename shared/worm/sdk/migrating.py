@@ -22,7 +22,7 @@ from typing import cast
 from worm.clock import attempts
 from worm.collections import Document, DocumentVersion
 from worm.errors import Conflict, Corrupt, Invalid, WormError, shown
-from worm.formats import OBJECT, TEXT, JsonObject, JsonValue, check_json, check_shape, dumps, loads_own, record
+from worm.formats import JsonObject, JsonValue, check_json, dumps, loads_own, shapes
 from worm.sdk.document import About, DocumentDict, encode_version, is_same
 from worm.sdk.migration_rules import Rule, apply_rules, rules_of
 from worm.sdk.model import Model
@@ -33,7 +33,7 @@ from worm.tables import Progress, silent
 CHUNK = 200
 ATTEMPTS = 10
 EXAMPLES_MAX = 5
-CHECKPOINT = record("the checkpoint of a migration", {}, {"after": TEXT, "failed": OBJECT})
+CHECKPOINT = shapes.record("the checkpoint of a migration", {}, {"after": shapes.TEXT, "failed": shapes.OBJECT})
 Change = Callable[[Document], Document | None]
 """Receives a document and changes it in place, or returns a new one. It may be called again, so it must have no side
 effects."""
@@ -264,7 +264,7 @@ class _Migration:
         found = self._collection.store.get(self._key)
         try:
             shape = {} if found is None else loads_own(found.body, key=self._key)
-            check_shape(shape, CHECKPOINT, self._key)
+            shapes.check(shape, CHECKPOINT, self._key)
         except Corrupt:
             return None, []  # from the beginning; the next checkpoint replaces it
         self._report.resumed = bool(shape.get("after"))

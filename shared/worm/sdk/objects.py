@@ -33,7 +33,6 @@ from worm.formats import (
     child_path,
     dumps,
     is_datetime,
-    number_of,
     ordered,
     type_name,
 )
@@ -255,7 +254,7 @@ def dump(item: BaseModel, fields: Mapping[str, FieldDef]) -> Document:
 def _numbered(written: JsonValue, value: object, field: FieldDef | None, path: str) -> JsonValue:
     """`written` is `value` in JSON mode; the two are walked together."""
     if isinstance(value, Decimal) and isinstance(written, str):
-        return written if field is not None and field.type == "string" else number_of(value, path)
+        return written if field is not None and field.type == "string" else cast(JsonValue, as_json(value, path))
     if isinstance(value, datetime) and isinstance(written, str) and is_datetime(written):
         return cast(JsonValue, as_json(value, path))
     if isinstance(value, Mapping) and isinstance(written, dict) and len(value) == len(written):

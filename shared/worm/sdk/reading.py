@@ -18,18 +18,7 @@ from uuid import UUID
 
 from worm.collections import NO_VERSION, Collection, Document, DocumentVersion, Row
 from worm.errors import Invalid, WormError, shown
-from worm.formats import (
-    SINGLETON_ID,
-    TIME_FIELDS,
-    FieldDef,
-    JsonValue,
-    ModelDef,
-    Position,
-    find_field,
-    id_shown,
-    position_of,
-    undeclared_fields,
-)
+from worm.formats import SINGLETON_ID, TIME_FIELDS, FieldDef, JsonValue, ModelDef, Position, position_of
 from worm.query import (
     CHUNK,
     Aggregate,
@@ -51,7 +40,7 @@ from worm.query import (
     read_documents,
 )
 from worm.sdk.access import Access, D, Result, missing
-from worm.sdk.document import DocumentDict, Provenance
+from worm.sdk.document import DocumentDict, Provenance, id_shown
 from worm.sdk.past import (
     CHANGED_MAX,
     LOOKED_UP,
@@ -415,7 +404,7 @@ class Reading(Access[D]):
             1
         """
         compiled = self._filter(filter)
-        undeclared_fields(self._collection.definition, sorted(compiled.fields))
+        self._collection.definition.undeclared_fields(sorted(compiled.fields))
         return self._reader_at(at, max_changed).count(compiled)
 
     def _filter(self, filter: Mapping[str, object] | None) -> Filter:
@@ -436,7 +425,7 @@ class Reading(Access[D]):
             return self._by_id(value) if name in ("$and", "$or", "$nor", "$not") else value
         if name == "id" and definition.id_type in ("int", "uuid"):
             return _as_text(value)
-        declared = find_field(definition.fields, name)[1]
+        declared = definition.field_at(name)
         return _decimals(value) if declared is not None and declared.type == "string" else value
 
     def aggregate(
@@ -474,7 +463,7 @@ class Reading(Access[D]):
             having=having,
             filter=self._by_id(filter),
         )
-        undeclared_fields(self._collection.definition, sorted(wanted.fields()))
+        self._collection.definition.undeclared_fields(sorted(wanted.fields()))
         return self._reader_at(at, max_changed).compute(wanted)
 
     def distinct(
@@ -493,7 +482,7 @@ class Reading(Access[D]):
             ['active', 'lead']
         """
         wanted = Distinct.of(field, self._by_id(filter))
-        undeclared_fields(self._collection.definition, sorted(wanted.fields()))
+        self._collection.definition.undeclared_fields(sorted(wanted.fields()))
         return self._reader_at(at, max_changed).compute(wanted)
 
     # The moment
@@ -615,7 +604,7 @@ class Reading(Access[D]):
         query = Query.of(**asked, select=chosen, model=source)
         if self._collection.definition.id_type == "int" and any(field == "id" for field, _ in query.sort):
             raise _unordered("sort")
-        undeclared_fields(self._collection.definition, sorted(query.fields()))
+        self._collection.definition.undeclared_fields(sorted(query.fields()))
         return Request.of(query, fields, strategy)
 
     def _answered(

@@ -18,9 +18,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal, get_args
 
-from worm.collections import Document
+from worm.collections import Document, diff
 from worm.errors import Conflict, Invalid, UniqueViolation, WormError
-from worm.formats import JsonObject, Position, diff, position_of
+from worm.formats import JsonObject, Position, position_of
 from worm.query import DocumentState
 from worm.sdk.access import Touched
 from worm.sdk.document import About, DocumentDict, is_same

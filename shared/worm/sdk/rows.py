@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from worm.collections import Row
 from worm.errors import Invalid, shown
-from worm.formats import TIME_FIELDS, FieldDef, JsonValue, Missing, ModelDef, dumps, field_value, find_field
+from worm.formats import TIME_FIELDS, FieldDef, JsonValue, Missing, ModelDef, dumps, field_value
 from worm.query import Filter, Plan
 from worm.sdk.html import list_repr, rows_html
 from worm.sdk.shapes import is_object
@@ -185,7 +185,7 @@ def _table(
 def _declared(definition: ModelDef, name: str) -> FieldDef | None:
     if name == "id":
         return FieldDef(type="string")
-    found = find_field(definition.fields, name)[1]
+    found = definition.field_at(name)
     return FieldDef(type="datetime") if found is None and name in TIME_FIELDS else found
 
 

@@ -24,7 +24,7 @@ from datetime import datetime
 from typing import TypeVar, cast
 
 from worm.clock import iso_seconds
-from worm.collections import OPS, ArchiveName, Collection, Heads, OplogEntry, gap
+from worm.collections import OPS, Collection, Heads, OplogEntry
 from worm.errors import Corrupt, Invalid, shown
 from worm.formats import JsonValue, check_json, dumps, loads, moment_in_utc
 from worm.query import identity
@@ -283,13 +283,13 @@ class _Trail:
         """Continue before the missing entries, however many; a LIST shows where."""
         before = self._oplog.seqs(self._id).before(self._next + 1)
         if before < self._next:
-            self.damages.append(gap((before + 1, self._next), self._oplog.key(self._id, before + 1)))
+            self.damages.append(self._oplog.gap(self._id, before + 1, self._next))
             self._next = before
 
     def _before(self, damage: Corrupt) -> int:
         """The seq to continue with: before the damaged entry, or before everything in a damaged archive."""
         info = None if damage.key is None else self._collection.resolver.parse(damage.key)
-        archive = None if info is None else ArchiveName.parse(info.name or "")
+        archive = None if info is None else info.archive
         return self._next - 1 if archive is None else min(archive.first, self._next) - 1
 
 

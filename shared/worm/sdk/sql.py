@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 from uuid import UUID
 
 from worm.errors import Corrupt, Hint, Invalid, shown
-from worm.formats import INT_MAX, INT_MIN, TIME_FIELDS, JsonObject, JsonValue, ModelDef, loads_own
+from worm.formats import TIME_FIELDS, JsonObject, JsonValue, ModelDef, loads_own
 from worm.sdk.html import list_repr, rows_html
 from worm.sdk.rows import Rows
 from worm.values import dataclass
@@ -177,7 +177,7 @@ def json_value(value: Any) -> JsonValue:
     if isinstance(value, Decimal):
         value = int(value) if value == value.to_integral_value() else float(value)
     if isinstance(value, int):
-        return value if INT_MIN <= value <= INT_MAX else str(value)
+        return value if -(2**63) <= value < 2**64 else str(value)
     if isinstance(value, float):
         return value if abs(value) < float("inf") else None
     if isinstance(value, datetime) and value.tzinfo is not None:

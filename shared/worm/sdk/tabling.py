@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from worm.collections import restore_claims
 from worm.errors import Invalid, NotFound, shown
 from worm.sdk.access import Access, D
 from worm.sdk.values import check_function
@@ -62,7 +61,7 @@ class Tabling(Access[D]):
         with self._tables:
             manifest = self.table.rebuild(progress)
             if manifest is not None:
-                restore_claims(self._collection.claims, manifest.entities)
+                self._collection.claims.restore(manifest.entities)
             self.table.collect()
             return manifest_status(self.table)
 

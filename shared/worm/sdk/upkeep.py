@@ -15,9 +15,8 @@ from worm.sdk.values import check_function
 from worm.upkeep import Session
 
 if TYPE_CHECKING:
-    from worm.collections import PushReport
     from worm.tables import VerifyReport
-    from worm.upkeep import ModelProgress, PurgeReport, PushPlan, RepairReport, SweepReport, Why
+    from worm.upkeep import ModelProgress, PurgeReport, PushPlan, PushReport, RepairReport, SweepReport, Why
 
 Names = str | Sequence[str] | None
 """One model, several, or (None) all."""

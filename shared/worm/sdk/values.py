@@ -23,7 +23,6 @@ from worm.formats import (
     as_json,
     check_json,
     child_path,
-    find_field,
     ordered,
     type_name,
 )
@@ -45,7 +44,7 @@ def as_changes(value: Mapping[str, object], definition: ModelDef) -> dict[str, J
     _check_mapping(value, definition)
     kept = {name: item for name, item in value.items() if item is not MISSING}
     names: list[object] = list(kept)
-    known = {name: find_field(definition.fields, name)[1] for name in names if isinstance(name, str)}
+    known = {name: definition.field_at(name) for name in names if isinstance(name, str)}
     fields = {name: field for name, field in known.items() if field is not None}
     found = _object(kept, fields, "", MAX_DEPTH)
     check_json(found)

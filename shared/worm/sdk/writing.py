@@ -13,7 +13,7 @@ from typing import Unpack, cast
 from worm.clock import attempts, iso_seconds
 from worm.collections import Deletion, Document, DocumentVersion, Holders, Sighting, delete_unchanged
 from worm.errors import Conflict, Hint, Invalid, NotFound
-from worm.formats import SINGLETON_ID, JsonObject, JsonValue, dumps_document, new_id
+from worm.formats import SINGLETON_ID, JsonObject, JsonValue, dumps_document
 from worm.sdk.access import Access, D, Seen, Touched, check_time, missing
 from worm.sdk.document import About, DocumentDict, Provenance, decode_version, is_same
 from worm.store import Gone, Lost, Object, ObjectInfo
@@ -321,7 +321,7 @@ class Writing(Access[D]):
         if definition.is_singleton:
             return SINGLETON_ID
         given = document.get("id") if id is None else id
-        return new_id(definition.id_type, self._session.ids) if given is None else self._checked(given)
+        return definition.new_id(self._session.ids) if given is None else self._checked(given)
 
     def _identified(self, document: object, id: object = None) -> object:
         """A dict gets its id before it becomes an object: the class may need one."""

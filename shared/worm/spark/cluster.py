@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from worm import errors
-from worm.collections import SCHEMA_KEY, Collection
+from worm.collections import Collection, layout
 from worm.errors import Invalid, NotFound, WormError
-from worm.formats import Schema, load_pushed, load_schema
+from worm.formats import Schema, load_schema
 from worm.store import Store, open_store
 from worm.upkeep import Session
 
@@ -79,10 +79,12 @@ def _opened(spec: JobSpec) -> Collection:
 def job_specs(url: str, endpoint_url: str | None = None, models: Iterable[str] | None = None) -> list[JobSpec]:
     """One spec per model (default: all), with the pushed schema."""
     check_shared(url)
-    found = store_at(url, endpoint_url).get(SCHEMA_KEY)
+    found = store_at(url, endpoint_url).get(layout.SCHEMA_KEY)
     if found is None:
-        raise NotFound(f"there is no schema at {url}", key=SCHEMA_KEY, hint="run `worm push` with your schema.json")
-    schema = load_pushed(found.body, SCHEMA_KEY)
+        raise NotFound(
+            f"there is no schema at {url}", key=layout.SCHEMA_KEY, hint="run `worm push` with your schema.json"
+        )
+    schema = Schema.from_bytes(found.body, layout.SCHEMA_KEY)
     names = list(models or []) or list(schema.models)
     text = found.body.decode()
     return [JobSpec(url, endpoint_url, schema.model(name).name, text) for name in names]

@@ -15,8 +15,11 @@ from typing import Literal, get_args
 from urllib.parse import unquote
 
 from worm.errors import Invalid
-from worm.formats import ModelDef, undeclared_fields
-from worm.query import JsonFilter, both, filter_fields, parse_filter, parse_names, parse_select, parse_where
+from worm.formats import ModelDef
+from worm.query import (
+    filter_fields,
+    request_text,
+)
 from worm.spark.cluster import JobSpec
 
 ExportKind = Literal["documents", "history", "changes"]
@@ -39,7 +42,7 @@ class ExportRequest:
     spec: JobSpec
     out: str
     format: str = "parquet"
-    filter: JsonFilter | None = None
+    filter: request_text.JsonFilter | None = None
     select: tuple[str, ...] | None = None
     partition_by: tuple[str, ...] = ()
     kind: ExportKind = "documents"
@@ -85,11 +88,13 @@ class ExportRequest:
     ) -> ExportRequest:
         """From command-line arguments. `Invalid` if the request cannot be fulfilled."""
         definition = spec.schema().model(spec.model)
-        wanted = both(parse_filter(definition, filters or []), parse_where(where))
-        selected = parse_select(select)
-        by, kind = parse_names(partition_by, "--partition-by"), _kind(history=history, changes=changes)
+        wanted = request_text.both(
+            request_text.parse_filter(definition, filters or []), request_text.parse_where(where)
+        )
+        selected = request_text.parse_select(select)
+        by, kind = request_text.parse_names(partition_by, "--partition-by"), _kind(history=history, changes=changes)
         columns = by if kind == "documents" else []  # others have columns that are no fields
-        undeclared_fields(definition, [*filter_fields(wanted), *(selected or []), *columns])
+        definition.undeclared_fields([*filter_fields(wanted), *(selected or []), *columns])
         made = cls(
             spec,
             out,

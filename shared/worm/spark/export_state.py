@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from worm.errors import Corrupt, Invalid
-from worm.formats import OBJECT, TEXT, JsonObject, check_shape, dumps, list_of, loads, one_of, record
+from worm.formats import JsonObject, dumps, loads, shapes
 from worm.tables import HeadsState
 
 if TYPE_CHECKING:
@@ -20,10 +20,17 @@ if TYPE_CHECKING:
     from worm.spark.export_request import ExportRequest
 
 PROPERTY = "worm-export"
-SHAPE = record(
+SHAPE = shapes.record(
     "the state of an export",
-    {"worm-export": one_of(1), "url": TEXT, "model": TEXT, "kind": TEXT, "options": TEXT, "columns": list_of(TEXT)},
-    {"heads": OBJECT},
+    {
+        "worm-export": shapes.one_of(1),
+        "url": shapes.TEXT,
+        "model": shapes.TEXT,
+        "kind": shapes.TEXT,
+        "options": shapes.TEXT,
+        "columns": shapes.list_of(shapes.TEXT),
+    },
+    {"heads": shapes.OBJECT},
 )
 
 
@@ -86,7 +93,7 @@ class ExportState:
         if not isinstance(shape, dict) or "worm-export" not in shape:
             return None
         try:
-            check_shape(shape, SHAPE, PROPERTY)
+            shapes.check(shape, SHAPE, PROPERTY)
             heads = cast("JsonObject | None", shape.get("heads"))
             url, model, kind, options = (cast(str, shape[name]) for name in ("url", "model", "kind", "options"))
             columns = tuple(cast("list[str]", shape["columns"]))

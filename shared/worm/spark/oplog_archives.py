@@ -32,17 +32,17 @@ from worm.collections import (
     Objects,
     OplogEntry,
     delete_unchanged,
-    digest_of,
+    layout,
     oplogs_of,
 )
 from worm.errors import Corrupt, Invalid, WormError
-from worm.formats import JsonObject, dumps, frame, loads_own
+from worm.formats import JsonObject, dumps, frames, loads_own
 from worm.store import Listed, Object, Read, chunked
 
 ENTRIES_MAX = 1000
 BYTES_MAX = 4 * 1024 * 1024
 BLOCK_MAX = 16 * 1024 * 1024
-FRAME_BYTES = len(frame(b""))
+FRAME_BYTES = len(frames.frame(b""))
 CHUNK = 64
 FEWEST = 4
 """Fewer entries are not worth an archive and its mark."""
@@ -155,8 +155,8 @@ class Compactor:
     def pack(self, entity_id: str, seqs: range) -> tuple[Archive, list[Object]]:
         """Write and verify the archive of these entries, and its time mark. Deletes nothing."""
         originals = self._originals(entity_id, seqs)
-        body = b"".join(frame(original.body) for original in originals)
-        name = ArchiveName(seqs[0], seqs[-1], digest_of(body))
+        body = b"".join(frames.frame(original.body) for original in originals)
+        name = ArchiveName(seqs[0], seqs[-1], layout.digest_of(body))
         self._store.put_if_absent(self._oplog.archives.key(entity_id, name), body)
         archive = self._loaded(entity_id, name)
         self._oplog.marks.put_archive(entity_id, name, archive.entries[0].ts)

@@ -31,16 +31,7 @@ from worm.tables import (
     Table,
     parts_wanted,
 )
-from worm.upkeep import (
-    DOCUMENTS_A_SECOND,
-    DRIVER_GB,
-    DRIVER_VCPU,
-    EXECUTOR_GB,
-    EXECUTOR_VCPU,
-    START_MINUTES,
-    Prices,
-    Requests,
-)
+from worm.upkeep import costs
 
 T = TypeVar("T")
 ROWS_PER_TASK = 5_000
@@ -121,8 +112,8 @@ MARKS = 0.1
 PIECE_BYTES, PIECE_HELD = 120, 320
 """Of a file that a directory lists: in the directory, and in memory."""
 A_SECOND: Mapping[str, float] = {
-    "GET": DOCUMENTS_A_SECOND,
-    "HEAD": DOCUMENTS_A_SECOND,
+    "GET": costs.DOCUMENTS_A_SECOND,
+    "HEAD": costs.DOCUMENTS_A_SECOND,
     "LIST": 20,
     "VERSIONS": 20,
     "PUT": 50,
@@ -212,7 +203,7 @@ class Stage:
     ids: int
     bytes: int
     held: int
-    requests: Requests
+    requests: costs.Requests
     rows: int = 0
 
 
@@ -243,19 +234,22 @@ class Plan:
         return {kind: sum(one.requests.get(kind, 0) for one in self.stages) for kind in kinds}
 
     def hours(self, executors: int = EXECUTORS) -> float:
-        processors = executors * EXECUTOR_VCPU
+        processors = executors * costs.EXECUTOR_VCPU
         waiting = sum(number / A_SECOND[kind] for kind, number in self.requests.items())
         computing = sum(one.rows for one in self.stages) / ROWS_A_SECOND
-        return START_MINUTES / 60 + (waiting + computing) / processors / 3600
+        return costs.START_MINUTES / 60 + (waiting + computing) / processors / 3600
 
-    def usd(self, prices: Prices, executors: int = EXECUTORS) -> tuple[float, float]:
+    def usd(self, prices: costs.Prices, executors: int = EXECUTORS) -> tuple[float, float]:
         """For S3 requests, and for processors and memory."""
-        vcpu, memory = executors * EXECUTOR_VCPU + DRIVER_VCPU, executors * EXECUTOR_GB + DRIVER_GB
+        vcpu, memory = (
+            executors * costs.EXECUTOR_VCPU + costs.DRIVER_VCPU,
+            executors * costs.EXECUTOR_GB + costs.DRIVER_GB,
+        )
         hourly = vcpu * prices.usd["sparkVcpuHour"] + memory * prices.usd["sparkGbHour"]
         return prices.s3(self.requests), self.hours(executors) * hourly
 
 
-def plan(job: str, paper: Paper, most: int = EXECUTORS * EXECUTOR_VCPU * 4) -> Plan:
+def plan(job: str, paper: Paper, most: int = EXECUTORS * costs.EXECUTOR_VCPU * 4) -> Plan:
     """The steps of a job for a collection. `most`: see `cluster.parallelism`."""
     if job not in JOBS:
         raise Invalid(f"there is no plan of {job!r}", hint=f"one of: {', '.join(JOBS)}")
@@ -482,7 +476,7 @@ def paper_definition() -> ModelDef:
     return load_schema({"version": "1.0", "models": {"Thing": model}}).model("Thing")
 
 
-def summary(plans: Sequence[Plan], prices: Prices) -> list[str]:
+def summary(plans: Sequence[Plan], prices: costs.Prices) -> list[str]:
     """A table in Markdown."""
     lines = [
         "| Job | Documents | Tasks | Largest task: ids, read, held | LIST, GET, PUT | S3, compute | Hours |",
@@ -501,11 +495,11 @@ def summary(plans: Sequence[Plan], prices: Prices) -> list[str]:
     return lines
 
 
-def billion(prices: Prices | None = None) -> list[str]:
+def billion(prices: costs.Prices | None = None) -> list[str]:
     """The plans of all jobs at all sizes, as docs/emr.md shows them."""
     definition = paper_definition()
     plans = [plan(job, Paper(size, definition)) for job in JOBS for size in SIZES]
-    return summary(plans, prices or Prices.read())
+    return summary(plans, prices or costs.Prices.read())
 
 
 def stages(one: Plan) -> list[str]:
@@ -533,7 +527,7 @@ def paper_of(collection: Collection) -> Paper:
 
 def described(job: str, collection: Collection) -> list[str]:
     """What `--plan` prints."""
-    paper, prices = paper_of(collection), Prices.read()
+    paper, prices = paper_of(collection), costs.Prices.read()
     lines = list[str]()
     for one in (plan(name, paper) for name in PLANNED[job]):
         lines += [f"{collection.name}: {one.job}", "", *stages(one), "", *summary([one], prices), ""]

@@ -21,10 +21,6 @@ from worm.collections import (
     Finding,
     UniqueValue,
     Wanted,
-    about_stored,
-    audit_wanted,
-    restore_wanted,
-    unique_indexes,
 )
 from worm.formats import JsonValue, dumps, loads
 from worm.spark.cluster import JobSpec
@@ -59,11 +55,11 @@ class ClaimCounts:
 
 def restore_claims(spark: SparkSession, spec: JobSpec, files: Sequence[StagedFile]) -> ClaimCounts:
     """Bring the claims in line with the staged rows, while saves continue."""
-    if not unique_indexes(spec.collection().definition):
+    if not spec.collection().definition.unique_indexes:
         return ClaimCounts(0, 0)
     spark.sparkContext.setJobDescription(f"{spec.model}: claims")
     wanted = staged_frame(spark, files).mapInArrow(partial(_staged, spec), WANTED_DDL)
-    values = sum(file.live for file in files) * len(unique_indexes(spec.collection().definition))
+    values = sum(file.live for file in files) * len(spec.collection().definition.unique_indexes)
     compared = compared_claims(spark, spec, wanted, restored, values)
     counts = {row["kind"]: row["count"] for row in compared.groupBy("kind").count().collect()}
     return ClaimCounts(counts.get(CHANGED, 0), counts.get("unique-conflict", 0))
@@ -72,7 +68,7 @@ def restore_claims(spark: SparkSession, spec: JobSpec, files: Sequence[StagedFil
 def compared_claims(spark: SparkSession, spec: JobSpec, wanted: DataFrame, compare: Compare, values: int) -> DataFrame:
     """What `compare` finds in each slice, including slices without wanted values; there are about so many values.
     Uploads and lifecycle rules leave claims behind, so there may be many more of them than values."""
-    slices = claim_slices(max(values, about_stored(spec.collection().claims)))
+    slices = claim_slices(max(values, spec.collection().claims.estimate_count()))
     numbers = slots(slices)
     every = [(number, slot, None, None, None, None) for number, slot in enumerate(numbers)]
     by_slice = spark.createDataFrame(list(enumerate(numbers)), "slice int, slot int")
@@ -95,11 +91,11 @@ def wanted_rows(claims: Claims, rows: Iterable[tuple[str, Mapping[str, JsonValue
 
 
 def audited(claims: Claims, wanted: Mapping[str, Wanted], within: Digests) -> Iterable[Found]:
-    return map(_found, audit_wanted(claims, wanted, within))
+    return map(_found, claims.audit_wanted(wanted, within))
 
 
 def restored(claims: Claims, wanted: Mapping[str, Wanted], within: Digests) -> Iterable[Found]:
-    report = restore_wanted(claims, wanted, within)
+    report = claims.restore_wanted(wanted, within)
     yield from map(_found, report.conflicts)
     for key in (*report.written, *report.corrected, *report.removed):
         yield CHANGED, key, ""

@@ -37,14 +37,12 @@ from worm.collections import (
     IdRange,
     IdWalk,
     Row,
-    decode_head,
     documents_of,
-    encode_head,
     histories_of,
     row_weight,
 )
 from worm.errors import Corrupt
-from worm.formats import OBJECT, TEXT, JsonValue, check_shape, dumps, loads_own, nullable, record, tuple_of
+from worm.formats import JsonValue, dumps, loads_own, shapes
 from worm.store import chunked, in_parallel
 from worm.tables import (
     CHUNK,
@@ -84,15 +82,15 @@ BYTES_MAX = 8 << 20
 DAMAGED_MAX = 20
 """Damaged entities that a file reports with the reason; of the others, only the number."""
 STEM = "stage"
-STAGED = record(
+STAGED = shapes.record(
     "a staged row",
-    {"id": TEXT},
+    {"id": shapes.TEXT},
     {
-        "row": nullable(OBJECT),
-        "head": nullable(HEAD),
-        "etag": nullable(TEXT),
-        "modified": TEXT,
-        "damage": nullable(tuple_of("what is damaged", reason=TEXT, key=TEXT)),
+        "row": shapes.nullable(shapes.OBJECT),
+        "head": shapes.nullable(HEAD),
+        "etag": shapes.nullable(shapes.TEXT),
+        "modified": shapes.TEXT,
+        "damage": shapes.nullable(shapes.tuple_of("what is damaged", reason=shapes.TEXT, key=shapes.TEXT)),
     },
 )
 
@@ -149,7 +147,7 @@ class StagedRow:
         if self.row is not None:
             shape["row"] = self.row
         if self.head is not None:
-            shape["head"] = encode_head(self.head)
+            shape["head"] = self.head.encode()
         if self.etag is not None:
             shape |= {"etag": self.etag, "modified": self.modified}
         if self.damage is not None:
@@ -159,13 +157,13 @@ class StagedRow:
     @classmethod
     def decode(cls, line: bytes, key: str) -> StagedRow:
         shape = loads_own(line, key=key)
-        check_shape(shape, STAGED, key)
+        shapes.check(shape, STAGED, key)
         head = cast("list[JsonValue] | None", shape.get("head"))
         damage = cast("list[str] | None", shape.get("damage"))
         return cls(
             id=cast(str, shape["id"]),
             row=cast("Row | None", shape.get("row")),
-            head=None if head is None else decode_head(head),
+            head=None if head is None else Head.decode(head),
             etag=cast("str | None", shape.get("etag")),
             modified=cast(str, shape.get("modified", "")),
             damage=None if damage is None else (damage[0], damage[1]),

@@ -33,6 +33,7 @@ from worm.collections import (
     CONFIGURE,
     MANIFEST_NAME,
     Change,
+    ChangeSet,
     Collection,
     EntityOutcome,
     Head,
@@ -41,9 +42,6 @@ from worm.collections import (
     InventoryFile,
     KeyKind,
     Survey,
-    change_sets,
-    decode_changes,
-    encode_changes,
     open_inventory,
     plan_ranges,
 )
@@ -62,8 +60,6 @@ from worm.upkeep import (
     Session,
     SweepCursor,
     SweepReport,
-    read_cursor,
-    save_cursor,
 )
 
 if TYPE_CHECKING:
@@ -151,9 +147,9 @@ def sweep(spark: SparkSession, spec: JobSpec, inventory: Inventory | None = None
     for key in keys:
         report.folded += _fold(table, key)
     if not report.late:
-        save_cursor(table.collection, replace(cursor, listed=report.listed, by_spark=True).finished(clock.now()))
-    elif not read_cursor(table.collection).start:  # a pass that goes on would never come to its end
-        save_cursor(table.collection, SweepCursor())
+        replace(cursor, listed=report.listed, by_spark=True).finished(clock.now()).save(table.collection)
+    elif not SweepCursor.read(table.collection).start:  # a pass that goes on would never come to its end
+        SweepCursor().save(table.collection)
     return report
 
 
@@ -229,7 +225,7 @@ def _fold(table: Table, key: str) -> int:
     found = table.collection.store.get(key)
     if found is None:
         return 0
-    _, changes = decode_changes(found.body, key)
+    changes = ChangeSet.decode(found.body, key).changes
     if table.collection.definition.oplog:
         table.fold(changes)
     else:
@@ -300,9 +296,9 @@ class _InTask:
 
     def fold(self) -> None:
         resolver, name = self.collection.resolver, self.collection.name
-        for some in change_sets(self.changes):
+        for some in ChangeSet.split(name, self.changes):
             key = resolver.change_set_key(name, self.session.ids.ulid())
-            if not isinstance(self.collection.store.put_if_absent(key, encode_changes(name, some)), Won):
+            if not isinstance(self.collection.store.put_if_absent(key, some.encode()), Won):
                 raise Unavailable("another change set already has this name", key=key, hint="the task is retried")
             self.written.append(key)
         self.changes = []

@@ -16,7 +16,6 @@ from pyspark.sql.functions import col, lit
 from pyspark.sql.functions import max as newest
 from pyspark.sql.functions import sum as total
 
-from worm.collections import unique_indexes
 from worm.formats import JsonValue
 from worm.spark.cluster import JobSpec, parallelism, store_at
 from worm.spark.frames import BATCH_ROWS, batches_of, rows_of, slots
@@ -165,7 +164,7 @@ def _count(checked: DataFrame, report: JobReport) -> tuple[str, int, int]:
 
 
 def _claims(spark: SparkSession, spec: JobSpec, checked: DataFrame, documents: int) -> list[DataFrame]:
-    unique = len(unique_indexes(spec.collection().definition))
+    unique = len(spec.collection().definition.unique_indexes)
     if not unique:
         return []
     rows = checked.filter(col("tag") == CLAIM)

@@ -45,7 +45,7 @@ import orjson
 
 from worm.errors import Corrupt, EditKept, Invalid, Unavailable
 from worm.forks import in_child, new_lock
-from worm.formats import JsonObject, encode_parsed, frame
+from worm.formats import JsonObject, frames
 from worm.store.posix import fcntl
 from worm.values import dataclass
 
@@ -88,7 +88,7 @@ class FileChange:
         if self.etag is not None:
             value |= {"time": self.time, "mode": self.mode, "metadata": dict(self.metadata or {})}
             value["body"] = None if self.body is None else binascii.b2a_base64(self.body, newline=False).decode()
-        return encode_parsed(value)
+        return frames.encode_parsed(value)
 
     @classmethod
     def of(cls, value: Mapping[str, object]) -> FileChange:
@@ -229,7 +229,7 @@ class Wal:
         if not positions:
             return
         try:
-            with self.logged([encode_parsed({"abort": list(position)}) for position in positions]):
+            with self.logged([frames.encode_parsed({"abort": list(position)}) for position in positions]):
                 pass
         except OSError as error:
             raise Unsynced(error.errno, error.strerror) from error
@@ -251,7 +251,7 @@ class Wal:
     def _append_at(self, handles: _Open, state: _State, lines: Sequence[bytes]) -> list[Position]:
         assert handles.log is not None
         log, end = handles.log.fd, state.end
-        data = b"".join((encode_parsed({"synced": self._known_synced(handles)}), *lines))
+        data = b"".join((frames.encode_parsed({"synced": self._known_synced(handles)}), *lines))
         self._enter(handles.lock)
         try:
             _write_all(log, data, end)
@@ -582,14 +582,14 @@ def read_segment(path: str, number: int) -> WalSegment:
 def _value(line: bytes) -> dict[str, object] | None:
     """The record of a line, or None if the line is damaged or incomplete."""
     body = line[:-_FRAME]
-    if not body or frame(body) != line:
+    if not body or frames.frame(body) != line:
         return None
     value: object = orjson.loads(body)
     return value if isinstance(value, dict) else None
 
 
 def _header(boot: str, number: int) -> bytes:
-    return encode_parsed({"wal": VERSION, "boot": boot, "segment": number})
+    return frames.encode_parsed({"wal": VERSION, "boot": boot, "segment": number})
 
 
 def _pack(state: _State) -> bytes:

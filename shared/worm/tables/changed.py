@@ -31,7 +31,7 @@ from typing import Self, TypeVar, cast
 
 from worm.collections import Collection, Head, Heads, IdRange
 from worm.errors import Corrupt, Expired, Invalid
-from worm.formats import TEXT, WHOLE, JsonObject, JsonValue, check_shape, dumps, list_of, loads, record, tuple_of
+from worm.formats import JsonObject, JsonValue, dumps, loads, shapes
 from worm.store import chunked
 from worm.tables.pieces import KEPT, Pieces
 from worm.tables.root import Piece, decode_directory
@@ -46,14 +46,16 @@ RANGE_IDS = 100_000
 FILES_AT_ONCE = 8
 _LEAST = 100  # deleted documents are not counted in a partition, but take memory, too
 
-STATE = record(
+STATE = shapes.record(
     "a state of heads",
-    {"updated": TEXT},
+    {"updated": shapes.TEXT},
     {
-        "partitions": list_of(tuple_of("a partition", file=TEXT, count=WHOLE, start=TEXT)),
-        "directory": TEXT,
-        "deltas": list_of(TEXT),
-        "seqs": TEXT,
+        "partitions": shapes.list_of(
+            shapes.tuple_of("a partition", file=shapes.TEXT, count=shapes.WHOLE, start=shapes.TEXT)
+        ),
+        "directory": shapes.TEXT,
+        "deltas": shapes.list_of(shapes.TEXT),
+        "seqs": shapes.TEXT,
     },
 )
 
@@ -81,7 +83,7 @@ class HeadsState:
 
     @classmethod
     def of_shape(cls, given: Mapping[str, JsonValue]) -> Self:
-        check_shape(given, STATE, "the state of a stream", hint="the value must be one that this library made")
+        shapes.check(given, STATE, "the state of a stream", hint="the value must be one that this library made")
         pieces = cast("list[tuple[str, int, str]]", given.get("partitions", []))
         return cls(
             updated=cast(str, given["updated"]),

@@ -25,27 +25,12 @@ from hashlib import sha256
 from typing import cast
 
 from worm.collections import REBUILT, Collection, Row, is_cut
-from worm.formats import (
-    FLAG,
-    TEXT,
-    WHOLE,
-    IndexDef,
-    JsonValue,
-    check_shape,
-    dumps,
-    list_of,
-    normal,
-    object_of,
-    one_of,
-    one_or_list_of,
-    record,
-    seal,
-    unseal,
-)
+from worm.formats import IndexDef, JsonValue, dumps, normal, shapes
 from worm.store import CasFile
 from worm.tables.manifest import Manifest
 from worm.tables.pieces import NewFile, Pieces, new_file
 from worm.tables.root import IndexPieces, Piece, Root, balanced_starts, cut, heavy_keys, weights_between
+from worm.tables.sealed import seal, unseal
 from worm.values import dataclass
 
 Entries = dict[str, list[str] | str]
@@ -61,19 +46,23 @@ pairs instead of by their values."""
 COMMON_IDS = 100_000
 """A value on more documents is common."""
 PART = "part"
-INDEX = record(
+INDEX = shapes.record(
     "an index that this version of worm reads",
     {
-        "version": one_of(1),
-        "model": TEXT,
-        "field": TEXT,
-        "type": TEXT,
-        "unique": FLAG,
-        "lastUpdated": TEXT,
-        "revision": WHOLE,
-        "entries": object_of(one_or_list_of(TEXT)),
+        "version": shapes.one_of(1),
+        "model": shapes.TEXT,
+        "field": shapes.TEXT,
+        "type": shapes.TEXT,
+        "unique": shapes.FLAG,
+        "lastUpdated": shapes.TEXT,
+        "revision": shapes.WHOLE,
+        "entries": shapes.object_of(shapes.one_or_list_of(shapes.TEXT)),
     },
-    {"conflicts": object_of(list_of(TEXT)), "common": object_of(WHOLE), "partitioned": FLAG},
+    {
+        "conflicts": shapes.object_of(shapes.list_of(shapes.TEXT)),
+        "common": shapes.object_of(shapes.WHOLE),
+        "partitioned": shapes.FLAG,
+    },
 )
 
 
@@ -190,7 +179,7 @@ class Index:
     @classmethod
     def decode(cls, body: bytes, key: str) -> Index:
         shape = unseal(body, key)
-        check_shape(shape, INDEX, key, hint=REBUILT)
+        shapes.check(shape, INDEX, key, hint=REBUILT)
         return cls(
             model=cast(str, shape["model"]),
             field=cast(str, shape["field"]),

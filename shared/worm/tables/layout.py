@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Generic, Protocol, Self, TypeVar
 
 from worm.collections import Change, Heads, Row
-from worm.formats import IndexDef, ModelDef, loads_own, unseal
+from worm.formats import IndexDef, ModelDef, loads_own
 from worm.store import chunked, in_parallel
 from worm.tables.index import IndexEntries, NewIndex, new_index
 from worm.tables.manifest import MadeRows, Manifest, is_stale
@@ -37,6 +37,7 @@ from worm.tables.root import (
     weights_between,
     whole_root,
 )
+from worm.tables.sealed import unseal
 from worm.values import dataclass
 
 INLINE_PARTITIONS = 64

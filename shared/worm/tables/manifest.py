@@ -32,38 +32,23 @@ from dataclasses import field, replace
 from typing import Protocol, TypeVar, cast
 
 from worm.collections import CUT, REBUILT, SEQ_MAX, Change, Row, row_weight
-from worm.formats import (
-    FLAG,
-    OBJECT,
-    TEXT,
-    WHOLE,
-    JsonValue,
-    ModelDef,
-    check_shape,
-    dumps,
-    list_of,
-    object_of,
-    one_of,
-    record,
-    seal,
-    unseal,
-    whole_number,
-)
+from worm.formats import JsonValue, ModelDef, dumps, shapes
+from worm.tables.sealed import seal, unseal
 from worm.values import dataclass
 
 V = TypeVar("V")
-SEQS, ETAGS = object_of(whole_number(1, SEQ_MAX)), object_of(TEXT)
-MANIFEST = record(
+SEQS, ETAGS = shapes.object_of(shapes.whole_number(1, SEQ_MAX)), shapes.object_of(shapes.TEXT)
+MANIFEST = shapes.record(
     "a manifest that this version of worm reads",
     {
-        "version": one_of(1),
-        "model": TEXT,
-        "entities": object_of(OBJECT),
+        "version": shapes.one_of(1),
+        "model": shapes.TEXT,
+        "entities": shapes.object_of(shapes.OBJECT),
         "seqs": SEQS,
-        "lastUpdated": TEXT,
-        "revision": WHOLE,
+        "lastUpdated": shapes.TEXT,
+        "revision": shapes.WHOLE,
     },
-    {"etags": ETAGS, "fields": list_of(TEXT), "oplog": FLAG, "cut": WHOLE},
+    {"etags": ETAGS, "fields": shapes.list_of(shapes.TEXT), "oplog": shapes.FLAG, "cut": shapes.WHOLE},
 )
 
 
@@ -224,7 +209,7 @@ class Manifest:
 
     @classmethod
     def of_shape(cls, shape: Mapping[str, JsonValue], key: str) -> Manifest:
-        check_shape(shape, MANIFEST, key, hint=REBUILT)
+        shapes.check(shape, MANIFEST, key, hint=REBUILT)
         return cls(
             model=cast(str, shape["model"]),
             entities=cast("dict[str, Row]", shape["entities"]),

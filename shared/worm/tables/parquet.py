@@ -31,7 +31,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from worm.collections import Row
-from worm.formats import MISSING, TIME_FIELDS, FieldDef, JsonObject, JsonValue, Missing, ModelDef, dumps, find_field
+from worm.formats import MISSING, TIME_FIELDS, FieldDef, JsonObject, JsonValue, Missing, ModelDef, dumps
 from worm.tables.manifest import Manifest
 from worm.values import dataclass
 
@@ -108,7 +108,7 @@ def lake_columns(definition: ModelDef) -> tuple[LakeColumn, ...]:
 def _declared(definition: ModelDef, field: str) -> FieldDef | None:
     if field in TIME_FIELDS and field not in definition.fields:
         return FieldDef(type="datetime")
-    return find_field(definition.fields, field)[1]
+    return definition.field_at(field)
 
 
 def _kind(field: FieldDef | None) -> ColumnKind:

@@ -13,22 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+import orjson
+
 from worm.collections import CUT, Row
 from worm.errors import Corrupt
-from worm.formats import (
-    MISSING,
-    OBJECT,
-    TEXT,
-    JsonObject,
-    JsonValue,
-    Missing,
-    check_shape,
-    loads_own,
-    loads_own_array,
-    object_of,
-    one_of,
-    record,
-)
+from worm.formats import MISSING, JsonObject, JsonValue, Missing, loads_own, shapes, type_name
 from worm.store import Object, Store, in_parallel
 from worm.tables.manifest import ETAGS, SEQS, Manifest
 from worm.tables.parquet import (
@@ -59,11 +48,17 @@ if TYPE_CHECKING:
     from worm.tables.typed import Typed, TypedKind
 
 REPAIR = "run `worm repair` to rebuild it"
-OTHERS = record("what is known of ids without a row", {"seqs": SEQS, "etags": ETAGS})
-META = record(
+OTHERS = shapes.record("what is known of ids without a row", {"seqs": SEQS, "etags": ETAGS})
+META = shapes.record(
     "the description of a Parquet file that this version of worm reads",
-    {"version": one_of(VERSION), "of": TEXT, "forms": object_of(one_of(*FORMS)), "others": OTHERS, "stats": OBJECT},
-    {"crc32": TEXT},
+    {
+        "version": shapes.one_of(VERSION),
+        "of": shapes.TEXT,
+        "forms": shapes.object_of(shapes.one_of(*FORMS)),
+        "others": OTHERS,
+        "stats": shapes.OBJECT,
+    },
+    {"crc32": shapes.TEXT},
 )
 _TYPED: dict[Type, TypedKind] = {
     "string": "text",
@@ -116,7 +111,7 @@ class ParquetPart:
         check_crc(body, key)
         self._file = decode(body)
         meta = loads_own(self._file.about, key)
-        check_shape(meta, META, key, hint=REPAIR)
+        shapes.check(meta, META, key, hint=REPAIR)
         if meta["of"] != of:
             raise Corrupt(f"belongs to another partition: {meta['of']}", key=key, hint=REPAIR)
         self.count = self._file.count
@@ -292,11 +287,22 @@ class ParquetPart:
         return values_of(self.array(name).slice(start, count))
 
     def _parsed(self, texts: Iterable[object]) -> list[JsonValue]:
-        return loads_own_array(f"[{','.join(cast('Iterable[str]', texts))}]".encode(), self._key)
+        return _array_of(f"[{','.join(cast('Iterable[str]', texts))}]".encode(), self._key)
 
     def _by_id(self, name: str, kind: str) -> dict[str, object]:
         cells = zip(self.ids, values_of(self.array(name)), strict=True)
         return {one: cell for one, cell in cells if cell is not None} | cast("dict[str, object]", self._others[kind])
+
+
+def _array_of(body: bytes, key: str) -> list[JsonValue]:
+    """The items of a JSON array that this library wrote. `Corrupt`, naming the key, if it is not one."""
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise Corrupt(f"not valid JSON: {error}", key=key) from error
+    if not isinstance(value, list):
+        raise Corrupt(f"must hold a JSON array, not {type_name(value)}", key=key)
+    return value
 
 
 def _is_beside(kind: ColumnKind, form: str | None) -> bool:

@@ -28,8 +28,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from worm.collections import CUT, REBUILT, Row
 from worm.errors import Corrupt
-from worm.formats import MISSING, JsonValue, Missing, check_shape, is_intact, loads_own
+from worm.formats import MISSING, JsonValue, Missing, loads_own, shapes
 from worm.tables.manifest import ETAGS, SEQS, Manifest
+from worm.tables.sealed import is_intact
 
 if TYPE_CHECKING:
     from msgspec import Raw
@@ -366,13 +367,13 @@ class RawPart:
     @cached_property
     def seqs(self) -> dict[str, int]:
         found = loads_own(memoryview(self._file.seqs), self._key)
-        check_shape(found, SEQS, self._key, hint=REBUILT)
+        shapes.check(found, SEQS, self._key, hint=REBUILT)
         return cast("dict[str, int]", found)
 
     @cached_property
     def etags(self) -> dict[str, str]:
         found = loads_own(memoryview(self._file.etags), self._key)
-        check_shape(found, ETAGS, self._key, hint=REBUILT)
+        shapes.check(found, ETAGS, self._key, hint=REBUILT)
         return cast("dict[str, str]", found)
 
     def id(self, at: int) -> str:

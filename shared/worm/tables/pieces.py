@@ -16,7 +16,7 @@ from typing import Generic, TypeVar, cast
 
 from worm.clock import Clock, iso_seconds
 from worm.errors import Corrupt, WormError
-from worm.formats import TEXT, TIME, JsonObject, check_shape, dumps, list_of, loads_own, object_of, record
+from worm.formats import JsonObject, dumps, loads_own, shapes
 from worm.store import Object, Read, Store
 from worm.tables.root import Piece
 from worm.values import dataclass
@@ -27,10 +27,14 @@ KEPT = timedelta(days=7)
 """How long replaced files of heads stay, for readers of an earlier state (`changed.py`)."""
 REPLACED = "_replaced.json"
 STAGED = "stage-"
-WAITING = record(
+WAITING = shapes.record(
     "when files of heads were replaced",
     {},
-    {"replaced": object_of(TIME), "named": list_of(TEXT), "runs": list_of(TIME)},
+    {
+        "replaced": shapes.object_of(shapes.TIME),
+        "named": shapes.list_of(shapes.TEXT),
+        "runs": shapes.list_of(shapes.TIME),
+    },
 )
 HASH_DIGITS = 16
 
@@ -193,7 +197,7 @@ class Waiting:
         found = store.get(key)
         try:
             shape = {} if found is None else loads_own(found.body, key=key)
-            check_shape(shape, WAITING, key)
+            shapes.check(shape, WAITING, key)
         except Corrupt:  # the files wait as if they had just been replaced
             shape = {}
         replaced = cast("dict[str, str]", shape.get("replaced", {}))

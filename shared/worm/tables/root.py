@@ -25,55 +25,50 @@ from typing import Generic, Literal, Protocol, TypeVar, cast
 
 from worm.collections import REBUILT
 from worm.errors import Corrupt
-from worm.formats import (
-    FLAG,
-    TEXT,
-    WHOLE,
-    JsonValue,
-    check_shape,
-    list_of,
-    object_of,
-    one_of,
-    record,
-    seal,
-    text_that,
-    unseal,
-    whole_number,
-)
+from worm.formats import JsonValue, shapes
 from worm.store import InvariantBroken
+from worm.tables.sealed import seal, unseal
 from worm.values import dataclass
 
 FILE = re.compile(r"[a-z]+(-[0-9]+)?-[0-9a-f]{16}\.json")
 LEVEL_MAX = 64
-PIECE = record(
+PIECE = shapes.record(
     "a file of a table",
     {
-        "file": text_that("the name of a file such as delta-6d7643d746089e71.json", FILE.fullmatch),
-        "count": WHOLE,
-        "bytes": WHOLE,
+        "file": shapes.text_that("the name of a file such as delta-6d7643d746089e71.json", FILE.fullmatch),
+        "count": shapes.WHOLE,
+        "bytes": shapes.WHOLE,
     },
-    {"from": TEXT, "level": whole_number(0, LEVEL_MAX), "parquetBytes": WHOLE, "cut": WHOLE},
+    {
+        "from": shapes.TEXT,
+        "level": shapes.whole_number(0, LEVEL_MAX),
+        "parquetBytes": shapes.WHOLE,
+        "cut": shapes.WHOLE,
+    },
 )
-DIRECTORY = record(
-    "a directory that this version of worm reads", {"version": one_of(1), "model": TEXT, "partitions": list_of(PIECE)}
+DIRECTORY = shapes.record(
+    "a directory that this version of worm reads",
+    {"version": shapes.one_of(1), "model": shapes.TEXT, "partitions": shapes.list_of(PIECE)},
 )
-ROOT = record(
+ROOT = shapes.record(
     "the root of a partitioned table",
     {
-        "version": one_of(1),
-        "model": TEXT,
-        "count": WHOLE,
-        "sizeBytes": WHOLE,
-        "lastUpdated": TEXT,
-        "revision": WHOLE,
-        "deltas": list_of(PIECE),
+        "version": shapes.one_of(1),
+        "model": shapes.TEXT,
+        "count": shapes.WHOLE,
+        "sizeBytes": shapes.WHOLE,
+        "lastUpdated": shapes.TEXT,
+        "revision": shapes.WHOLE,
+        "deltas": shapes.list_of(PIECE),
     },
     {
-        "partitions": list_of(PIECE),
+        "partitions": shapes.list_of(PIECE),
         "directory": PIECE,
-        "indexes": object_of(record("an index", {"type": TEXT, "unique": FLAG, "parts": list_of(PIECE)})),
-        "fields": list_of(TEXT),
-        "oplog": FLAG,
+        "indexes": shapes.object_of(
+            shapes.record("an index", {"type": shapes.TEXT, "unique": shapes.FLAG, "parts": shapes.list_of(PIECE)})
+        ),
+        "fields": shapes.list_of(shapes.TEXT),
+        "oplog": shapes.FLAG,
     },
 )
 
@@ -256,7 +251,7 @@ class Root(Generic[T_co]):
     @classmethod
     def of_shape(cls, shape: Mapping[str, JsonValue], key: str) -> Root[T_co]:
         """The root of a partitioned table. One that breaks the invariants of roots is damaged."""
-        check_shape(shape, ROOT, key, hint=REBUILT)
+        shapes.check(shape, ROOT, key, hint=REBUILT)
         indexes = cast("dict[str, dict[str, JsonValue]]", shape.get("indexes", {}))
         directory = shape.get("directory")
         found = cls(
@@ -296,7 +291,7 @@ def encode_directory(model: str, partitions: Sequence[Piece]) -> bytes:
 
 def decode_directory(body: bytes, key: str) -> tuple[Piece, ...]:
     shape = unseal(body, key)
-    check_shape(shape, DIRECTORY, key, hint=REBUILT)
+    shapes.check(shape, DIRECTORY, key, hint=REBUILT)
     pieces = _pieces(shape["partitions"])
     if not pieces or not _cover_every_key_once(pieces):
         raise Corrupt("its partitions do not cover every key once", key=key, hint=REBUILT)

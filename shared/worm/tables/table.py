@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 
-from worm.collections import Change, Collection, Heads, collection_sentinel
+from worm.collections import Change, Collection, Heads
 from worm.errors import Corrupt, Denied, Invalid, Unavailable
 from worm.formats import IndexDef, JsonValue
 from worm.store import CasFile, chunked
@@ -496,8 +496,8 @@ class Table:
         """Count and time, for people who look into the bucket; nothing depends on them. For a partitioned table, they
         are as of the last merge."""
         if counted is not None:
-            wanted = collection_sentinel(
-                self._definition, count=counted.count, last_modified=counted.last_updated or None
+            wanted = self.collection.resolver.collection_sentinel(
+                self.collection.name, count=counted.count, last_modified=counted.last_updated or None
             )
             self.sentinel.update(lambda stored: None if stored == wanted else wanted)
 

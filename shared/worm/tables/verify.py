@@ -41,7 +41,6 @@ from worm.collections import (
     IdRange,
     OplogEntry,
     Seqs,
-    audit_claims,
     exact_name,
 )
 from worm.errors import Corrupt, Invalid
@@ -158,7 +157,7 @@ def verify_collection(collection: Collection, progress: Progress = silent) -> Ve
         report.documents = len(expected.etags)
     if table.is_kept:
         _verify_files(table, expected, report)
-    for found in audit_claims(collection.claims, expected.entities):
+    for found in collection.claims.audit(expected.entities):
         report.differ(found.kind, found.key, found.detail)
     if collection.definition.mode == "append":
         report.differences += audit_append(collection)

@@ -7,46 +7,26 @@ from typing import TYPE_CHECKING
 from worm.doors import door
 
 if TYPE_CHECKING:
+    from worm.upkeep import costs, dead_letters
     from worm.upkeep.adopt import push, push_session
-    from worm.upkeep.attachment import Additions, Attachment, DetachStep, StepOutcome
-    from worm.upkeep.bucket_findings import BucketFinding, FindingState, kms_key
-    from worm.upkeep.bucket_parts import AttachedPlace, Events, check_queue
     from worm.upkeep.deployment.aws import Aws
-    from worm.upkeep.deployment.checkup import Checkup, Health, HealthFinding, State
-    from worm.upkeep.deployment.costs import (
-        BATCH_MAX,
-        CHANGES,
-        DOCUMENTS_A_SECOND,
-        DRIVER_GB,
-        DRIVER_VCPU,
-        EXECUTOR_GB,
-        EXECUTOR_VCPU,
-        PASSES_A_MONTH,
-        START_MINUTES,
-        BillLine,
-        Prices,
-        Requests,
-        Usage,
-        bill,
-        bill_shape,
-        units,
-    )
-    from worm.upkeep.deployment.dead_letters import DeadLetterQueue, Letter, LetterChoice, about, queues_of
+    from worm.upkeep.deployment.checkup import Checkup, Health, table_freshness
     from worm.upkeep.deployment.stack import Stack
-    from worm.upkeep.folding import Abandoned, abandoned
+    from worm.upkeep.folding import Abandoned
     from worm.upkeep.materialize import Materializer
     from worm.upkeep.purge import Purge, PurgeReport
     from worm.upkeep.push_plan import ModelPlan, ModelProgress, PushPlan, plan_push, warn_if_different
+    from worm.upkeep.pushed_schema import Adopted, PushReport, load_pushed_schema, push_schema
     from worm.upkeep.repair import RepairReport, put_aside, repair_model
     from worm.upkeep.session import Maintenance, Session, Settings
     from worm.upkeep.sweep import Sweep, scheduled
-    from worm.upkeep.sweep_cursor import SweepCursor, read_cursor, save_cursor
+    from worm.upkeep.sweep_cursor import SweepCursor
     from worm.upkeep.sweep_listing import RangeListing, Seen
     from worm.upkeep.sweep_pass import EVERYTHING, DocumentPass, HistoryPass, How, SweepReport
-    from worm.upkeep.verdicts import DeadLetterFacts, Verdict, Why
+    from worm.upkeep.verdicts import Verdict, Why
     from worm.upkeep.verify_record import record_verify
     from worm.upkeep.verifying import verify_model
-    from worm.upkeep.why import LookUp, Unseen, explain_key, unseen_uploads
+    from worm.upkeep.why import Unseen, explain_key, unseen_uploads
     from worm.upkeep.workers.apply import Apply
     from worm.upkeep.workers.capture import Capture
     from worm.upkeep.workers.compact import Compact
@@ -64,29 +44,26 @@ else:
         __name__,
         """
         adopt: push push_session
-        attachment: Additions Attachment DetachStep StepOutcome
-        bucket_findings: BucketFinding FindingState kms_key
-        bucket_parts: AttachedPlace Events check_queue
+        costs:
+        dead_letters:
         deployment.aws: Aws
-        deployment.checkup: Checkup Health HealthFinding State
-        deployment.costs: BATCH_MAX BillLine CHANGES DOCUMENTS_A_SECOND DRIVER_GB DRIVER_VCPU EXECUTOR_GB EXECUTOR_VCPU
-        deployment.costs: PASSES_A_MONTH Prices Requests START_MINUTES Usage bill bill_shape units
-        deployment.dead_letters: DeadLetterQueue Letter LetterChoice about queues_of
+        deployment.checkup: Checkup Health table_freshness
         deployment.stack: Stack
-        folding: Abandoned abandoned
+        folding: Abandoned
         materialize: Materializer
         purge: Purge PurgeReport
         push_plan: ModelPlan ModelProgress PushPlan plan_push warn_if_different
+        pushed_schema: Adopted PushReport load_pushed_schema push_schema
         repair: RepairReport put_aside repair_model
         session: Maintenance Session Settings
         sweep: Sweep scheduled
-        sweep_cursor: SweepCursor read_cursor save_cursor
+        sweep_cursor: SweepCursor
         sweep_listing: RangeListing Seen
         sweep_pass: DocumentPass EVERYTHING HistoryPass How SweepReport
-        verdicts: DeadLetterFacts Verdict Why
+        verdicts: Verdict Why
         verify_record: record_verify
         verifying: verify_model
-        why: LookUp Unseen explain_key unseen_uploads
+        why: Unseen explain_key unseen_uploads
         workers.apply: Apply
         workers.capture: Capture
         workers.compact: Compact

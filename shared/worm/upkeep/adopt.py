@@ -17,12 +17,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from worm.clock import iso_seconds
-from worm.collections import SCHEMA_KEY, Adopted, Collection, Heads, PushReport, Row, Rows, claim_unclaimed, push_over
+from worm.collections import Collection, Heads, Row, Rows, layout
 from worm.errors import Invalid, WormError, shown
-from worm.formats import Schema, checked_schema
+from worm.formats import Schema
 from worm.store import Read, Store, check_store, chunked
 from worm.tables import Manifest, Table, build_manifest
 from worm.upkeep.push_plan import ModelProgress, PushPlan, ScanScope, plan_over, unwatched
+from worm.upkeep.pushed_schema import Adopted, PushReport, push_over
 from worm.upkeep.session import Session
 from worm.upkeep.sweep import Sweep
 
@@ -48,7 +49,7 @@ def push(
         ['Customer']
     """
     check_store(store)
-    session = Session(store, schema=checked_schema(schema))
+    session = Session(store, schema=Schema.require(schema))
     for name, function in (("planned", planned), ("progress", progress)):
         if not callable(function):
             raise Invalid(f"takes a function, not {shown(function)}", path=name)
@@ -69,7 +70,7 @@ def push_session(
     plan before the push. `adopt` False leaves existing documents to the sweep or `worm repair`."""
     session.ensure_safe_store()
     store, schema = session.store, session.schema
-    current = store.get(SCHEMA_KEY)
+    current = store.get(layout.SCHEMA_KEY)
     if not force:
         plan = plan_over(store, current, schema, ScanScope(sample, check_new=False, progress=progress))
         refusal = plan.refusal()
@@ -187,6 +188,6 @@ class _Adoption:
         self._table.keep_sentinel(counted)
 
     def _claim(self, rows: Rows) -> None:
-        claimed = claim_unclaimed(self._collection.claims, rows)
+        claimed = self._collection.claims.claim_unclaimed(rows)
         self._report.claimed = len(claimed.written)
         self._report.conflicts = [found.detail for found in claimed.conflicts]

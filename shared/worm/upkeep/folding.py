@@ -267,6 +267,21 @@ class Abandoned:
     models: list[str]
     process: Process
 
+    @classmethod
+    def all(cls, store: Store, clock: Clock) -> dict[str, Abandoned]:
+        """By key."""
+        found: dict[str, Abandoned] = {}
+        here, now = Process.current(), clock.now()
+        for listed in store.list(UNFOLDED_PATH):
+            held = store.get(listed.key)
+            if held is None:
+                continue
+            models, process = _decoded(held.body, listed.key)
+            is_gone = not process.is_alive() if process.is_known(here) else now - held.last_modified > ABANDONED_AFTER
+            if is_gone:
+                found[listed.key] = cls(listed.key, models, process)
+        return found
+
     def swept(self, store: Store, models: Iterable[str]) -> None:
         """These models are swept. The rest of the note stays for a session that knows the other models."""
         rest = sorted({*self.models}.difference(models))
@@ -274,21 +289,6 @@ class Abandoned:
             store.delete(self.key)
         elif len(rest) < len(self.models):
             store.put(self.key, _encoded(rest, self.process))
-
-
-def abandoned(store: Store, clock: Clock) -> dict[str, Abandoned]:
-    """All of them, by key."""
-    found: dict[str, Abandoned] = {}
-    here, now = Process.current(), clock.now()
-    for listed in store.list(UNFOLDED_PATH):
-        held = store.get(listed.key)
-        if held is None:
-            continue
-        models, process = _decoded(held.body, listed.key)
-        is_gone = not process.is_alive() if process.is_known(here) else now - held.last_modified > ABANDONED_AFTER
-        if is_gone:
-            found[listed.key] = Abandoned(listed.key, models, process)
-    return found
 
 
 def _encoded(models: Sequence[str], process: Process) -> bytes:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from worm.clock import Deadline
-from worm.collections import ANSWERS_PREFIX, Trash, Trashed
+from worm.collections import Trash, Trashed, layout
 from worm.errors import Corrupt, Invalid, WormError
 from worm.store import Listed, Won, chunked
 from worm.tables import vacuum
@@ -66,7 +66,7 @@ class Purge:
         """Remove answers that the HTTP API no longer repeats; `purged` has their keys. An answer that a new call has
         reused in the meantime stays."""
         report, before = PurgeReport(ANSWERS), self._session.clock.now() - ANSWERS_KEPT
-        old = (one for one in self._session.store.list(ANSWERS_PREFIX) if one.last_modified < before)
+        old = (one for one in self._session.store.list(layout.ANSWERS_PREFIX) if one.last_modified < before)
 
         def remove(one: Listed) -> bool | WormError:
             try:

@@ -15,31 +15,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from worm.collections import (
-    SCHEMA_KEY,
-    STRANDED_HINT,
-    Collection,
-    predecessors,
-    pushed_before,
-    stranding,
-    successor,
-    unique_indexes,
-    unique_value,
-)
+from worm.collections import Collection, UniqueValue, layout
 from worm.errors import Hint, Invalid, SchemaDiffers, shown
 from worm.formats import (
     SYSTEM_FIELDS,
-    Check,
     FieldDef,
+    FieldsDef,
     JsonObject,
     JsonValue,
     ModelDef,
     Problem,
     Schema,
-    compile_object,
     dumps,
 )
 from worm.store import Object, Read, Store, chunked
+from worm.upkeep.pushed_schema import STRANDED_HINT, predecessors, pushed_before, stranding, successor
 from worm.upkeep.session import Session
 
 CHUNK = 500
@@ -154,8 +144,8 @@ class PushPlan:
         """Why the push needs `force`; None if it does not."""
         told = [one.told_misfits() for one in self.models if one.leaves_misfits]
         if self.stranded:
-            return Invalid("; ".join(self.stranded), key=SCHEMA_KEY, hint=STRANDED_HINT)
-        return Invalid("; ".join(told), key=SCHEMA_KEY, hint=MISFIT_HINT) if told else None
+            return Invalid("; ".join(self.stranded), key=layout.SCHEMA_KEY, hint=STRANDED_HINT)
+        return Invalid("; ".join(told), key=layout.SCHEMA_KEY, hint=MISFIT_HINT) if told else None
 
     def to_json(self) -> JsonObject:
         return {
@@ -179,7 +169,7 @@ def plan_push(
     if sample is not None and (type(sample) is not int or sample < 0):
         raise Invalid(f"must be a whole number of at least 0, not {shown(sample)}", path="sample")
     scope = ScanScope(sample, check_new, progress)
-    return plan_over(store, store.get(SCHEMA_KEY), schema, scope)
+    return plan_over(store, store.get(layout.SCHEMA_KEY), schema, scope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +227,7 @@ def schema_differences(old: Schema, new: Schema) -> list[str]:
 def warn_if_different(store: Store, schema: Schema) -> None:
     """Warn if the pushed schema is not the one that the session uses. One request; a damaged pushed schema does not
     matter to a session with its own."""
-    current = store.get(SCHEMA_KEY)
+    current = store.get(layout.SCHEMA_KEY)
     pushed = None if current is None or current.body == schema.to_json() else pushed_before(current, force=True)
     lines = [] if pushed is None else schema_differences(pushed, schema)
     if lines:
@@ -297,14 +287,16 @@ def _shown(value: JsonValue) -> str:
 
 # Documents
 
+_Check = Callable[[JsonValue], list[Problem]]
+
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
     """The rules that a push changes for one model. `needs` are the fields that decide whether a document breaks them;
     None: the whole document is needed."""
 
-    before: Check
-    after: Check
+    before: _Check
+    after: _Check
     needs: frozenset[str] | None
     unique: tuple[str, ...] = ()
 
@@ -313,16 +305,16 @@ class _Rules:
         """None: no document can break any of them."""
         names = [name for name, one in after.fields.items() if _rule(before.fields.get(name)) != _rule(one)]
         dropped = [name for name in before.fields if name not in after.fields] if after.strict else []
-        unique = tuple(one.field for one in unique_indexes(after) if one not in unique_indexes(before))
+        unique = tuple(one.field for one in after.unique_indexes if one not in before.unique_indexes)
         if after.strict and not before.strict:
-            return cls(_whole(before), _whole(after), None, unique)
+            return cls(before.validate_document, after.validate_document, None, unique)
         if not (names or dropped or unique):
             return None
         old = {name: before.fields[name] for name in names if name in before.fields}
         new = {name: after.fields[name] for name in names}
         needs = frozenset((*names, *dropped, *unique))
-        check = _forbidding(compile_object(new, strict=False), dropped)
-        return cls(compile_object(old, strict=False), check, needs, unique)
+        check = _forbidding(FieldsDef(fields=new).check(), dropped)
+        return cls(FieldsDef(fields=old).check(), check, needs, unique)
 
 
 def _rule(one: FieldDef | None) -> JsonValue:
@@ -330,15 +322,11 @@ def _rule(one: FieldDef | None) -> JsonValue:
     return None if one is None else one.shape(is_complete=True, leave_out=("default", "description"))
 
 
-def _whole(definition: ModelDef) -> Check:
-    return lambda value, path, problems: problems.extend(definition.validate_document(value))
-
-
-def _forbidding(check: Check, names: Iterable[str]) -> Check:
-    def checked(value: JsonValue, path: str, problems: list[Problem]) -> None:
-        check(value, path, problems)
+def _forbidding(check: _Check, names: Sequence[str]) -> _Check:
+    def checked(value: JsonValue) -> list[Problem]:
         there = value if isinstance(value, dict) else {}
-        problems += [Problem(name, "unknown field") for name in names if name in there and name not in SYSTEM_FIELDS]
+        forbidden = [name for name in names if name in there and name not in SYSTEM_FIELDS]
+        return [*check(value), *(Problem(name, "unknown field") for name in forbidden)]
 
     return checked
 
@@ -355,15 +343,13 @@ class _Tally:
 
     def see(self, entity_id: str, row: Row) -> None:
         self.checked += 1
-        earlier, problems = list[Problem](), list[Problem]()
-        self.rules.before(dict(row), "", earlier)
-        self.rules.after(dict(row), "", problems)
+        earlier, problems = self.rules.before(dict(row)), self.rules.after(dict(row))
         if problems and not earlier:
             self.misfits += 1
             if len(self.examples) < EXAMPLES_MAX:
                 self.examples.append(UnfitDocument(entity_id, "; ".join(map(str, problems))))
         for name in self.rules.unique:
-            value = unique_value(name, row)
+            value = UniqueValue.of(name, row)
             if value is not None:
                 self.holders.setdefault((f"{name}={value.text}", value.canonical), []).append(entity_id)
 

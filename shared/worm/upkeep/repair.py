@@ -11,18 +11,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import cast
 
-from worm.collections import (
-    Archive,
-    ArchiveName,
-    Collection,
-    KeyKind,
-    OplogEntry,
-    delete_unchanged,
-    digest_of,
-    failure_of,
-    restore_claims,
-)
+from worm.collections import Archive, Collection, KeyInfo, KeyKind, OplogEntry, delete_unchanged, failure_of, layout
 from worm.errors import Conflict, Corrupt, Invalid, NotFound, WormError
 from worm.spaces import outdated
 from worm.store import Lost, Object
@@ -69,7 +60,7 @@ def repair_model(session: Session, name: str, progress: Progress = silent) -> Re
     report.problems.update({damage.key or one: str(damage) for one, damage in report.damaged.items()})
     if manifest is not None:
         report.rows = manifest.count
-        claimed = restore_claims(collection.claims, manifest.entities)
+        claimed = collection.claims.restore(manifest.entities)
         report.problems.update({found.key: found.detail for found in claimed.conflicts})
     report.listed, report.recorded = swept.listed, swept.recorded
     left = {one: reason for one, reason in swept.problems.items() if one not in report.damaged}
@@ -86,9 +77,9 @@ def put_aside(session: Session, key: str) -> str:
     found = session.store.get(key)
     if found is None:
         raise NotFound("the object does not exist", key=key)
-    if _belongs(session.collection(info.model), info.id, info.seq, key, found):
+    if _belongs(session.collection(info.model), info, key, found):
         raise Invalid("this entry belongs to its history", key=key, hint=BELONGS)
-    copy = f"{ASIDE}/{key}-{digest_of(found.body)}"
+    copy = f"{ASIDE}/{key}-{layout.digest_of(found.body)}"
     session.store.put_if_absent(copy, found.body)
     kept = session.store.get(copy)
     if kept is None or kept.body != found.body:
@@ -98,13 +89,12 @@ def put_aside(session: Session, key: str) -> str:
     return copy
 
 
-def _belongs(collection: Collection, entity_id: str, seq: int, key: str, found: Object) -> bool:
+def _belongs(collection: Collection, info: KeyInfo, key: str, found: Object) -> bool:
     """Does it match its name, with nothing missing before it?"""
-    seqs = collection.oplog.seqs(entity_id)
+    seq, seqs = cast(int, info.seq), collection.oplog.seqs(cast(str, info.id))
     try:
-        name = ArchiveName.parse(key.rsplit("/", 1)[-1])
-        if name is not None:
-            Archive.from_bytes(found.body, name, key)
+        if info.archive is not None:
+            Archive.from_bytes(found.body, info.archive, key)
         elif OplogEntry.from_bytes(found.body, key).seq != seq:
             return False
     except Corrupt:

@@ -16,10 +16,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from worm.clock import Clock, Ids, SystemClock
-from worm.collections import BUCKET_SENTINEL, MAX_DOCUMENT_BYTES, SCHEMA_KEY, Collection, Origins, StorageResolver
+from worm.collections import MAX_DOCUMENT_BYTES, Collection, StorageResolver, layout
 from worm.errors import Invalid, NotFound, shown
 from worm.forks import in_child, new_lock, new_rlock
-from worm.formats import Schema, load_pushed
+from worm.formats import Schema
 from worm.store import NotModified, Portions, Postponed, Room, Store, acceptable, carried, ensure_safe, trust
 from worm.tables import Table
 from worm.upkeep.folding import Folder, UnfoldedNote
@@ -28,7 +28,7 @@ from worm.values import dataclass
 if TYPE_CHECKING:  # only sessions with spaces or threads need these
     from concurrent.futures import Future, ThreadPoolExecutor
 
-    from worm.spaces import OpenSpaces, Space
+    from worm.spaces import OpenSpaces, Space, SpaceOrigins
     from worm.tables import Lake
 
 T = TypeVar("T")
@@ -141,19 +141,19 @@ class Session:
         """Reread the pushed schema if it changed. Does nothing if the caller passed a schema."""
         if self._is_fixed:
             return
-        found = self.store.get_if_changed(SCHEMA_KEY, self._etag)
+        found = self.store.get_if_changed(layout.SCHEMA_KEY, self._etag)
         if isinstance(found, NotModified):
             return
         if found is None:
-            raise NotFound("the bucket has no schema", key=SCHEMA_KEY, hint="push one: `worm push schema.json`")
-        self._use(load_pushed(found.body, SCHEMA_KEY))
+            raise NotFound("the bucket has no schema", key=layout.SCHEMA_KEY, hint="push one: `worm push schema.json`")
+        self._use(Schema.from_bytes(found.body, layout.SCHEMA_KEY))
         self._etag = found.etag
 
     def is_new(self) -> bool:
         """Has nobody ever pushed a schema here? Call this if there is no schema: if the sentinel exists, somebody
         deleted the schema."""
-        first = next(self.store.list(BUCKET_SENTINEL, limit=1), None)
-        return self._etag is None and (first is None or first.key != BUCKET_SENTINEL)
+        first = next(self.store.list(layout.BUCKET_SENTINEL, limit=1), None)
+        return self._etag is None and (first is None or first.key != layout.BUCKET_SENTINEL)
 
     def _use(self, schema: Schema) -> None:
         self.schema = schema
@@ -224,7 +224,7 @@ class Session:
                 self._spaces = OpenSpaces(self.store, self.clock, self.ids)
             return self._spaces
 
-    def _origins(self, collection: Collection) -> Origins:
+    def _origins(self, collection: Collection) -> SpaceOrigins:
         from worm.spaces import SpaceOrigins
 
         return SpaceOrigins(collection, self.spaces.get)

@@ -30,7 +30,7 @@ from worm.spaces import Materialized
 from worm.tables import SWEEP_BYTES_MAX, TIDY_BYTES_MAX, Table
 from worm.upkeep.materialize import Materializer
 from worm.upkeep.session import Session
-from worm.upkeep.sweep_cursor import SweepCursor, read_cursor
+from worm.upkeep.sweep_cursor import SweepCursor
 from worm.upkeep.sweep_pass import (
     EVERYTHING,
     DocumentPass,
@@ -139,7 +139,7 @@ class Sweep:
         definition, now = table.collection.definition, table.collection.clock.now()
         if not definition.oplog and not definition.keeps_manifest:
             return
-        cursor = read_cursor(table.collection) if how.resume else SweepCursor()
+        cursor = SweepCursor.read(table.collection) if how.resume else SweepCursor()
         report.is_due = cursor.is_due(now, how.scheduled.every_seconds) or _has_partial_heads(table)
         if not report.is_due:
             report.documents = cursor.listed

@@ -15,13 +15,20 @@ from typing import cast
 from worm.clock import iso_seconds, moment_of
 from worm.collections import Collection, punctual
 from worm.errors import Corrupt
-from worm.formats import FLAG, TEXT, WHOLE, JsonObject, check_shape, dumps, id_segment, loads_own, record
+from worm.formats import JsonObject, dumps, id_segment, loads_own, shapes
 from worm.values import dataclass
 
-CURSOR = record(
+CURSOR = shapes.record(
     "the cursor of a sweep",
     {},
-    {"from": TEXT, "listed": WHOLE, "startedAt": TEXT, "finishedAt": TEXT, "bySpark": FLAG, "after": TEXT},
+    {
+        "from": shapes.TEXT,
+        "listed": shapes.WHOLE,
+        "startedAt": shapes.TEXT,
+        "finishedAt": shapes.TEXT,
+        "bySpark": shapes.FLAG,
+        "after": shapes.TEXT,
+    },
 )
 
 
@@ -35,6 +42,27 @@ class SweepCursor:
     started_at: str = ""
     finished_at: str = ""
     by_spark: bool = False
+
+    @classmethod
+    def read(cls, collection: Collection) -> SweepCursor:
+        key = cursor_key(collection)
+        found = collection.store.get(key)
+        try:
+            shape = {} if found is None else loads_own(found.body, key=key)
+            shapes.check(shape, CURSOR, key)
+        except Corrupt:
+            return cls()
+        start = cast(str, shape.get("from", "")) or _id_of_key(collection, cast(str, shape.get("after", "")))
+        return cls(
+            start,
+            cast(int, shape.get("listed", 0)),
+            cast(str, shape.get("startedAt", "")),
+            cast(str, shape.get("finishedAt", "")),
+            cast(bool, shape.get("bySpark", False)),
+        )
+
+    def save(self, collection: Collection) -> None:
+        collection.store.put(cursor_key(collection), self.encode())
 
     def begun(self, now: datetime) -> SweepCursor:
         """The cursor of the pass that goes on, or of a new one."""
@@ -61,30 +89,8 @@ def cursor_key(collection: Collection) -> str:
     return f".worm.sweep/{collection.name}.json"
 
 
-def read_cursor(collection: Collection) -> SweepCursor:
-    key = cursor_key(collection)
-    found = collection.store.get(key)
-    try:
-        shape = {} if found is None else loads_own(found.body, key=key)
-        check_shape(shape, CURSOR, key)
-    except Corrupt:
-        return SweepCursor()
-    start = cast(str, shape.get("from", "")) or _id_of_key(collection, cast(str, shape.get("after", "")))
-    return SweepCursor(
-        start,
-        cast(int, shape.get("listed", 0)),
-        cast(str, shape.get("startedAt", "")),
-        cast(str, shape.get("finishedAt", "")),
-        cast(bool, shape.get("bySpark", False)),
-    )
-
-
 def _id_of_key(collection: Collection, key: str) -> str:
     """An id before which everything is done after a listing of the keys up to this one. Escaped ids come before most
     others in a listing, and an id that another one extends may come after it (`id_ranges.py`)."""
     entity_id = (collection.resolver.parse(key).id if key else None) or ""
     return punctual(entity_id) if id_segment(entity_id) == entity_id else ""
-
-
-def save_cursor(collection: Collection, cursor: SweepCursor) -> None:
-    collection.store.put(cursor_key(collection), cursor.encode())

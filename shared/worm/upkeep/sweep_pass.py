@@ -22,13 +22,13 @@ from itertools import islice
 from typing import Generic
 
 from worm.clock import Deadline, iso_seconds
-from worm.collections import UNLISTED, Change, EntityOutcome, Head, Heads, IdRange, Survey
+from worm.collections import Change, EntityOutcome, Head, Heads, IdRange, Survey
 from worm.errors import Corrupt, Denied, Invalid, WormError
 from worm.store import Version
 from worm.tables import SWEEP_BYTES_MAX, Manifest, T, Table, TableRanges, Tree
 from worm.upkeep.materialize import Materializer
 from worm.upkeep.session import Session
-from worm.upkeep.sweep_cursor import SweepCursor, save_cursor
+from worm.upkeep.sweep_cursor import SweepCursor
 from worm.upkeep.sweep_listing import RangeListing, Seen
 
 CHUNK = 200
@@ -238,7 +238,8 @@ class Pass(ABC, Generic[T]):
             return
         reached = replace(cursor, start=self._position or "", listed=self.report.passed)
         now = self.collection.clock.now()
-        save_cursor(self.collection, reached if self._position is not None else reached.finished(now))
+        cursor = reached if self._position is not None else reached.finished(now)
+        cursor.save(self.collection)
 
 
 def complete_table(table: Table, how: How, report: SweepReport, *, lists: bool = True) -> None:
@@ -278,7 +279,7 @@ class HistoryPass(Pass[Heads]):
         self._compare_entries(within, listed, suspects)
         for entity_id, head in heads.items():
             if head.live and entity_id in within and entity_id not in listed and self.is_settled(head):
-                suspects.setdefault(entity_id, UNLISTED)
+                suspects.setdefault(entity_id, Survey())
         return Compared.of(within, listed, suspects)
 
     def _compare_entries(self, within: IdRange, listed: set[str], suspects: dict[str, Survey]) -> None:
@@ -296,14 +297,14 @@ class HistoryPass(Pass[Heads]):
             for entity_id in wrong:
                 del heads[entity_id]
                 if entity_id in listed:
-                    suspects.setdefault(entity_id, UNLISTED)
+                    suspects.setdefault(entity_id, Survey())
         if not self._has_versions:
             for entity_id, survey in suspects.items():
                 suspects[entity_id] = replace(survey, is_unrecorded=entity_id not in recorded)
             for entity_id, seqs in recorded.items():
                 head = heads.get(entity_id)
                 if head is None or head.seq < seqs.last:
-                    suspects.setdefault(entity_id, UNLISTED)
+                    suspects.setdefault(entity_id, Survey())
 
     def is_settled(self, head: Head) -> bool:
         """Whether the listing must show the version of this head, or a newer one. One by requests always does."""
@@ -400,10 +401,10 @@ class DocumentPass(Pass[Manifest]):
             gone.discard(entity_id)
             is_newer = iso_seconds(version.last_modified) > self.ranges.last_updated
             if is_newer or etags.get(entity_id) != version.etag:
-                suspects[entity_id] = UNLISTED
+                suspects[entity_id] = Survey()
 
         within, listed = self.listed(within, see)
-        suspects.update(dict.fromkeys(gone, UNLISTED))
+        suspects.update(dict.fromkeys(gone, Survey()))
         return Compared.of(within, listed, suspects)
 
     def work(self, suspects: Mapping[str, Survey]) -> None:

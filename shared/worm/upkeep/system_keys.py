@@ -15,11 +15,9 @@ from typing import cast
 
 from worm.clock import iso_seconds
 from worm.collections import (
-    ATTACHED_KEY,
-    RELAYOUT_KEY,
     Archive,
-    ArchiveName,
     Change,
+    ChangeSet,
     KeyInfo,
     KeyKind,
     OplogEntry,
@@ -27,9 +25,7 @@ from worm.collections import (
     Snapshot,
     Trashed,
     UniqueValue,
-    decode_changes,
-    digest_of,
-    judged_claim,
+    layout,
 )
 from worm.errors import Corrupt, Invalid
 from worm.log import DbKeys, Segment
@@ -194,7 +190,8 @@ class _SystemKey:
         return Verdict.SYSTEM, f"{what}. It is only a hint: a wrong one costs requests", NOTHING
 
     def _of_archive(self, found: Object | None) -> Said:
-        name = cast(ArchiveName, ArchiveName.parse(self._info.name or ""))
+        name = self._info.archive
+        assert name is not None
         what = f"an archive: entries {name.first} to {name.last} of {self._whose} in one object"
         seqs = self._session.collection(self._model).oplog.seqs(self._id)
         are_single = all(seq in seqs.single for seq in range(name.first, name.last + 1)) if found else False
@@ -361,7 +358,7 @@ class _SystemKey:
         if found is None:
             return Verdict.DAMAGED, f"{piece}. The table needs it, but it is missing", self._rebuild
         is_hashed = file.endswith(".json") and file != "_meta.json"
-        if is_hashed and not file.endswith(f"-{digest_of(found.body)}.json"):
+        if is_hashed and not file.endswith(f"-{layout.digest_of(found.body)}.json"):
             return Verdict.DAMAGED, f"{piece}. Its content does not match its name", self._rebuild
         return Verdict.SYSTEM, f"{piece}. The table uses it", NOTHING
 
@@ -370,7 +367,7 @@ class _SystemKey:
         if found is None:
             return Verdict.ABSENT, f"{what}. It does not exist: change sets expire after 7 days", NOTHING
         try:
-            _, changes = decode_changes(found.body, self._key)
+            changes = ChangeSet.decode(found.body, self._key).changes
         except Corrupt as damage:
             return Verdict.DAMAGED, f"{what}. It cannot be read: {damage.message}", self._fold
         rows = self._table.manifest.among([one.id for one in changes]) or Manifest(self._model)
@@ -390,7 +387,7 @@ class _SystemKey:
         what = f"a claim: it reserves a unique value of {field} for one {self._model}"
         if found is None:
             return Verdict.ABSENT, f"{what}. It does not exist: the value is free", NOTHING
-        claim, finding = judged_claim(claims, field, found)
+        claim, finding = claims.judge(field, found)
         if isinstance(claim, Corrupt):
             return (
                 Verdict.DAMAGED,
@@ -456,8 +453,8 @@ class _SystemKey:
                 "a note of the probe, which checked that the store honors write conditions",
                 NOTHING,
             ),
-            RELAYOUT_KEY: ("the state of `worm relayout`", "run the same `worm relayout` again to complete it"),
-            ATTACHED_KEY: (
+            layout.RELAYOUT_KEY: ("the state of `worm relayout`", "run the same `worm relayout` again to complete it"),
+            layout.ATTACHED_KEY: (
                 "what `worm attach` added to the settings of the bucket",
                 "`worm detach` removes it again",
             ),
@@ -483,7 +480,7 @@ class _SystemKey:
         if found is None:
             return Verdict.ABSENT, f"{what}. It does not exist", NOTHING
         body = self._session.store.get(self._key)
-        if body is not None and digest_of(body.body) != digest:
+        if body is not None and layout.digest_of(body.body) != digest:
             return Verdict.DAMAGED, f"{what}. It has changed since", "check it; it is not used"
         told = f"{what}. It is unchanged, and not used"
         return Verdict.SYSTEM, told, "keep it as evidence, or delete it"

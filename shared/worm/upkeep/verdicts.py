@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -84,6 +85,10 @@ class DeadLetterFacts:
 
     reason: str
     sent: str
+
+
+LookUp = Callable[[str], Sequence[DeadLetterFacts]]
+"""The messages about a key."""
 
 
 @dataclass(frozen=True, slots=True)

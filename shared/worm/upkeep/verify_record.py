@@ -10,14 +10,17 @@ from datetime import datetime
 from typing import cast
 
 from worm.clock import iso_seconds, moment_of
-from worm.formats import FLAG, TIME, WHOLE, JsonValue, check_shape, dumps, loads_own, record
+from worm.formats import JsonValue, dumps, loads_own, shapes
 from worm.store import Store
 from worm.tables import VerifyReport
 from worm.upkeep.session import Session
 from worm.values import dataclass
 
 VERIFY_KEY = ".worm.verify.json"
-RECORD = record("the record of a verify", {"at": TIME, "clean": FLAG, "documents": WHOLE, "differences": WHOLE})
+RECORD = shapes.record(
+    "the record of a verify",
+    {"at": shapes.TIME, "clean": shapes.FLAG, "documents": shapes.WHOLE, "differences": shapes.WHOLE},
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ def last_verify(store: Store) -> Verified | None:
     if found is None:
         return None
     shape = loads_own(found.body, key=VERIFY_KEY)
-    check_shape(shape, RECORD, VERIFY_KEY, hint="`worm verify --record` writes it again")
+    shapes.check(shape, RECORD, VERIFY_KEY, hint="`worm verify --record` writes it again")
     at = cast(datetime, moment_of(cast(str, shape["at"])))
     clean, documents, differences = (shape[name] for name in ("clean", "documents", "differences"))
     return Verified(at, cast(bool, clean), cast(int, documents), cast(int, differences))

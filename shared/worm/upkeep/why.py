@@ -16,7 +16,7 @@ dead letters; this module does not know the queue.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import islice
@@ -27,18 +27,16 @@ from urllib.parse import unquote, urlsplit
 from worm.clock import iso_seconds
 from worm.collections import Collection, Head, IdRange, KeyInfo, KeyKind, OplogEntry, StorageResolver
 from worm.errors import Corrupt, Hint, Invalid, shown
-from worm.formats import ModelDef, typed_problem, unescaped
+from worm.formats import ModelDef, unescaped
 from worm.store import Object, ObjectInfo, Store, acceptable, same_version
 from worm.tables import Manifest
 from worm.upkeep.session import Session
 from worm.upkeep.system_keys import explain_system
-from worm.upkeep.verdicts import NOTHING, DeadLetterFacts, EntryFacts, ObjectFacts, RowFacts, Verdict, Why, asked
+from worm.upkeep.verdicts import NOTHING, EntryFacts, LookUp, ObjectFacts, RowFacts, Verdict, Why, asked
 
 LIKENESS_MIN = 0.6
 S3 = "s3://"
 ELSEWHERE = Hint("connect() to its location", "name its location with --url")
-
-LookUp = Callable[[str], Sequence[DeadLetterFacts]]
 
 
 def explain_key(session: Session, key: str, *, dead_letters: LookUp | None = None) -> Why:
@@ -356,7 +354,7 @@ def _inside(resolver: StorageResolver, model: ModelDef, rest: list[str], info: K
 
 def _key(resolver: StorageResolver, model: ModelDef, id: str | None) -> str | None:
     """The key of the id, if it can be one."""
-    if id is None or typed_problem(model.id_type, id):
+    if id is None or model.id_problem(id):
         return None
     return resolver.document_key(model.name, id)
 

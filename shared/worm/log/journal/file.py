@@ -26,7 +26,7 @@ from pathlib import Path
 
 from worm.errors import CommitStateUnknown, Conflict, Corrupt, Denied, Invalid, NotFound, Unavailable, WormError
 from worm.forks import in_child
-from worm.formats import BEGIN, End, Frame, Torn, damage, decode
+from worm.formats import frames
 from worm.log.journal.records import record_of
 from worm.log.journal.state import LogFold
 from worm.store import fcntl
@@ -107,9 +107,9 @@ class FileLog:
         except BaseException as error:
             self.poison(f"interrupted by {type(error).__name__}")
             raise
-        self._end = End(self._end.lines + len(lines), self._end.offset + len(body))
+        self._end = frames.End(self._end.lines + len(lines), self._end.offset + len(body))
 
-    def switch(self, source: Path, handle: int, end: End) -> None:
+    def switch(self, source: Path, handle: int, end: frames.End) -> None:
         """Replace the log by another file, which is complete and synced; `handle` appends to it."""
         old = self.require_usable()
         try:
@@ -186,29 +186,29 @@ class Replay:
     continues."""
 
     fold: LogFold
-    end: End
-    torn: Torn | None = None
+    end: frames.End
+    torn: frames.Torn | None = None
     damage: Corrupt | None = None
 
 
-def read_log(path: Path, *, after: End = BEGIN) -> Iterator[Frame | Torn]:
+def read_log(path: Path, *, after: frames.End = frames.BEGIN) -> Iterator[frames.Frame | frames.Torn]:
     """The records of a log file with their CRCs and lsns checked, then the torn tail, if there is one."""
     with translated(path):
-        yield from decode(chunks(path, after.offset), key=str(path), first_lsn=after.lines, after=after)
+        yield from frames.decode(chunks(path, after.offset), key=str(path), first_lsn=after.lines, after=after)
 
 
 def replay(path: Path) -> Replay:
     """Fold the intact prefix of the log."""
-    fold, end, key = LogFold(), BEGIN, str(path)
+    fold, end, key = LogFold(), frames.BEGIN, str(path)
     try:
         for item in read_log(path):
-            if isinstance(item, Torn):
+            if isinstance(item, frames.Torn):
                 return Replay(fold, end, torn=item)
             record = record_of(item, key)
             try:
                 fold.add(record)
             except (Conflict, NotFound, Invalid) as error:
-                raise damage(f"does not fit the records before it: {error.message}", key, item) from error
+                raise frames.damage(f"does not fit the records before it: {error.message}", key, item) from error
             end = item.end
     except Corrupt as error:
         return Replay(fold, end, damage=error)

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from worm.errors import Invalid, shown
-from worm.formats import Frame, JsonObject, JsonValue, check_name, damage, dumps, type_name
+from worm.formats import JsonObject, JsonValue, dumps, frames, type_name
+from worm.log.common import check_name
 
 _DATE = "$date"
 
@@ -147,12 +148,12 @@ class Record:
         return cls(lsn, _milliseconds(value["ts"]), op, txn)
 
 
-def record_of(frame: Frame, key: str) -> Record:
+def record_of(frame: frames.Frame, key: str) -> Record:
     """The record of a frame; `Corrupt` with object, line and offset if it is not a record."""
     try:
         return Record.from_json(frame.value)
     except Invalid as error:
-        raise damage(f"is not a record: {error.message}", key, frame) from error
+        raise frames.damage(f"is not a record: {error.message}", key, frame) from error
 
 
 def _check_members(value: Mapping[str, JsonValue], token: str) -> None:

@@ -13,7 +13,7 @@ luck.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import orjson
@@ -21,22 +21,12 @@ import orjson
 from worm.errors import Conflict, Invalid, NotFound, shown
 from worm.formats import (
     MISSING,
-    Check,
-    Definition,
-    FieldDef,
+    FieldsDef,
     JsonObject,
     JsonValue,
     Problem,
-    boolean,
-    child_path,
-    compile_object,
-    dict_of,
     dumps,
-    field_definition,
-    field_name_problems,
-    field_problems,
     field_value,
-    member,
 )
 from worm.log.journal.records import (
     Abort,
@@ -297,31 +287,16 @@ def _add(entries: IndexEntries, doc: JsonObject, name: str, id: bytes) -> None:
         entries.setdefault(dumps(value), set()).add(id)
 
 
-class SpecDef(Definition):
-    """The shape of a spec."""
-
-    fields: dict[str, FieldDef] = member(dict_of(field_definition), default={})
-    strict: bool = member(boolean, default=False)
-
-
-class _EveryName(dict[str, object]):
-    """A `ref` may name any namespace, whether it exists or not: they can be defined in any order."""
-
-    def __contains__(self, name: object) -> bool:
-        return True
-
-
 @dataclass(frozen=True, slots=True)
 class Spec:
     """A spec and its compiled check."""
 
     raw: JsonObject
-    check: Check
+    problems_of: Callable[[JsonValue], list[Problem]]
 
     def require(self, doc: Mapping[str, JsonValue], ns: str) -> None:
         """Raise `Invalid`, with every broken rule, for a document that breaks one."""
-        problems: list[Problem] = []
-        self.check(dict(doc), "", problems)
+        problems = self.problems_of(dict(doc))
         if problems:
             raise _invalid(f"the document violates the spec of {shown(ns)}", problems)
 
@@ -329,15 +304,11 @@ class Spec:
 def compile_spec(raw: JsonObject, ns: str) -> Spec:
     """The spec, or `Invalid` with every error in it."""
     problems: list[Problem] = []
-    spec = SpecDef.read(raw, "", problems)
+    spec = FieldsDef.read(raw, "", problems)
+    problems = problems or spec.mistakes()
     if problems:
         raise _invalid(f"spec of {shown(ns)}", problems)
-    for name, definition in spec.fields.items():
-        problems += field_name_problems(name, "fields")
-        problems += field_problems(definition, child_path("fields", name), _EveryName())
-    if problems:
-        raise _invalid(f"spec of {shown(ns)}", problems)
-    return Spec(raw, compile_object(spec.fields, strict=spec.strict, always=frozenset(("_id",))))
+    return Spec(raw, spec.check("_id"))
 
 
 def _invalid(what: str, problems: list[Problem]) -> Invalid:

@@ -35,22 +35,8 @@ import orjson
 from worm.clock import Clock, SystemClock
 from worm.errors import Corrupt, Invalid, NotFound, WormError
 from worm.forks import new_lock, new_rlock
-from worm.formats import (
-    BEGIN,
-    MAX_BYTES,
-    End,
-    JsonObject,
-    JsonValue,
-    LogCompactReport,
-    LogProblem,
-    LogVerifyReport,
-    Torn,
-    check_json,
-    check_name,
-    dumps,
-    encode_parsed,
-    type_name,
-)
+from worm.formats import MAX_BYTES, JsonObject, JsonValue, check_json, dumps, frames, type_name
+from worm.log.common import LogCompactReport, LogProblem, LogVerifyReport, check_name
 from worm.log.journal.file import CHUNK, COMPACTING, OPLOG, FileLog, JournalDisk, Replay, replay, translated
 from worm.log.journal.records import (
     Begin,
@@ -94,7 +80,7 @@ class LogStore:
         return self._log.directory
 
     @property
-    def torn_tail(self) -> Torn | None:
+    def torn_tail(self) -> frames.Torn | None:
         """The bytes that opening dropped from the end of the log: a write that was never acknowledged."""
         return self._log.torn
 
@@ -223,7 +209,7 @@ class LogStore:
     def _write(self, ops: list[Op], changes: list[Change], txn: int | None) -> None:
         now = int(self._clock.now().timestamp() * 1000)
         lsn = self._log.next_lsn
-        self._log.append([encode_parsed(Record(lsn + at, now, op, txn).to_json()) for at, op in enumerate(ops)])
+        self._log.append([frames.encode_parsed(Record(lsn + at, now, op, txn).to_json()) for at, op in enumerate(ops)])
         try:
             with self._reading:
                 for change in changes:
@@ -314,7 +300,7 @@ def _own_object(value: JsonObject, what: str) -> JsonObject:
 def compact(log: FileLog, state: StoreState) -> LogCompactReport:
     """Replace the log by the minimal form of the state that it folds into."""
     log.require_usable()
-    before = End(log.next_lsn, log.size)
+    before = frames.End(log.next_lsn, log.size)
     path, disk = log.directory / COMPACTING, log.disk
     with translated(path):
         handle = disk.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC)
@@ -331,13 +317,13 @@ def compact(log: FileLog, state: StoreState) -> LogCompactReport:
     return LogCompactReport(str(log.path), before.lines, before.offset, end.lines, end.offset)
 
 
-def _write(disk: JournalDisk, handle: int, state: StoreState) -> End:
-    end, lines, waiting = BEGIN, list[bytes](), 0
+def _write(disk: JournalDisk, handle: int, state: StoreState) -> frames.End:
+    end, lines, waiting = frames.BEGIN, list[bytes](), 0
     for lsn, change in enumerate(minimal(state)):
-        line = encode_parsed(Record(lsn, 0, change).to_json())
+        line = frames.encode_parsed(Record(lsn, 0, change).to_json())
         lines.append(line)
         waiting += len(line)
-        end = End(lsn + 1, end.offset + len(line))
+        end = frames.End(lsn + 1, end.offset + len(line))
         if waiting >= CHUNK:
             disk.write(handle, b"".join(lines))
             lines, waiting = [], 0
@@ -345,7 +331,7 @@ def _write(disk: JournalDisk, handle: int, state: StoreState) -> End:
     return end
 
 
-def _check(path: Path, end: End, state: StoreState) -> None:
+def _check(path: Path, end: frames.End, state: StoreState) -> None:
     found = replay(path)
     if found.damage is not None:
         raise found.damage

@@ -16,19 +16,8 @@ from pathlib import Path
 
 from worm.clock import Clock, SystemClock
 from worm.errors import Conflict, Invalid, NotFound
-from worm.formats import (
-    BEGIN,
-    End,
-    Frame,
-    LogCompactReport,
-    LogLine,
-    LogRepairReport,
-    LogVerifyReport,
-    Position,
-    Torn,
-    frame,
-    position_of,
-)
+from worm.formats import Position, frames, position_of
+from worm.log.common import LogCompactReport, LogLine, LogRepairReport, LogVerifyReport
 from worm.log.journal.file import OPLOG, FileLock, JournalDisk, Replay, chunks, read_log, replay, translated
 from worm.log.journal.pack import PackReport, pack, unpack
 from worm.log.journal.store import LogStore, verify
@@ -68,22 +57,22 @@ class DirectoryTools:
 
     kept_from = 1
 
-    def cat(self, *, after: Position | None = None) -> Iterator[LogLine | Torn]:
+    def cat(self, *, after: Position | None = None) -> Iterator[LogLine | frames.Torn]:
         place = None if after is None else position_of(after)
         if isinstance(place, datetime):
             raise Invalid("the log of a directory can only be read from an lsn, not from a time")
         for item in read_log(self._path):
-            if isinstance(item, Torn):
+            if isinstance(item, frames.Torn):
                 yield item
             elif place is None or item.line - 1 > place:
                 yield self._line(item)
 
-    def tail(self, count: int, *, follow: bool = False) -> Iterator[LogLine | Torn]:
-        file, end = self._identity(), BEGIN
-        last: deque[Frame] = deque(maxlen=count)
-        torn: Torn | None = None
+    def tail(self, count: int, *, follow: bool = False) -> Iterator[LogLine | frames.Torn]:
+        file, end = self._identity(), frames.BEGIN
+        last: deque[frames.Frame] = deque(maxlen=count)
+        torn: frames.Torn | None = None
         for item in read_log(self._path):
-            if isinstance(item, Torn):
+            if isinstance(item, frames.Torn):
                 torn = item
             else:
                 last.append(item)
@@ -94,7 +83,7 @@ class DirectoryTools:
         elif torn is not None:
             yield torn
 
-    def _follow(self, end: End, file: tuple[int, int]) -> Iterator[LogLine]:
+    def _follow(self, end: frames.End, file: tuple[int, int]) -> Iterator[LogLine]:
         """A record that is torn now may be complete at the next read."""
         while True:
             self._clock.sleep(POLL_SECONDS)
@@ -109,7 +98,7 @@ class DirectoryTools:
             if size == end.offset:
                 continue
             for item in read_log(self._path, after=end):
-                if isinstance(item, Frame):
+                if isinstance(item, frames.Frame):
                     end = item.end
                     yield self._line(item)
 
@@ -118,8 +107,8 @@ class DirectoryTools:
             found = self._path.stat()
         return found.st_dev, found.st_ino
 
-    def _line(self, item: Frame) -> LogLine:
-        return LogLine(item.line - 1, item.value, frame(item.body).rstrip(b"\n"), str(self._path))
+    def _line(self, item: frames.Frame) -> LogLine:
+        return LogLine(item.line - 1, item.value, frames.frame(item.body).rstrip(b"\n"), str(self._path))
 
 
 def repair(directory: Path, *, dry_run: bool, disk: JournalDisk | None = None) -> LogRepairReport:

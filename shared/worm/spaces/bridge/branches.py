@@ -19,13 +19,13 @@ from worm.collections import (
     Document,
     DocumentVersion,
     Holders,
-    Op,
     Oplog,
     OplogEntry,
     StateAt,
     UniqueValue,
+    diff,
 )
-from worm.formats import JsonValue, diff, dumps_document
+from worm.formats import JsonValue, dumps_document
 from worm.query import OtherStates
 from worm.spaces.bridge.commits import (
     CommitOutcome,
@@ -273,8 +273,7 @@ class BranchOplog(Oplog):
         if state.value is None:
             return OplogEntry(number, "delete", ts, actor, before, metadata=metadata)
         if before is None:
-            op: Op = "create" if number == 1 else "restore"
-            return OplogEntry(number, op, ts, actor, state.value, metadata=metadata)
+            return OplogEntry(number, "create" if number == 1 else "restore", ts, actor, state.value, metadata=metadata)
         changed = diff(before, state.value)
         absent = changed.absent or None
         return OplogEntry(number, "update", ts, actor, None, changed.diff, absent, metadata)

@@ -21,7 +21,6 @@ from functools import cached_property
 from worm.clock import Clock, Deadline, Ids
 from worm.collections import Collection, delete_unchanged
 from worm.errors import WormError
-from worm.formats import typed_problem
 from worm.log import DbKeys
 from worm.spaces.bridge.applied import Applied, applied_file
 from worm.spaces.bridge.documents import DocumentWriting, Step, operations_of, steps_of
@@ -157,7 +156,7 @@ class Following:
 
 def _is_id(collection: Collection, entity_id: str) -> bool:
     """May a document have this id?"""
-    return typed_problem(collection.definition.id_type, entity_id) is None
+    return collection.definition.id_problem(entity_id) is None
 
 
 def mend(collection: Collection, entity_id: str) -> bool:

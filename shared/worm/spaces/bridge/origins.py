@@ -14,10 +14,8 @@ from itertools import dropwhile, islice
 from worm.clock import iso_seconds
 from worm.collections import (
     KEPT,
-    OWN,
     Collection,
     Head,
-    Mismatch,
     OplogEntry,
     Origin,
     PlainOrigins,
@@ -196,7 +194,7 @@ class SpaceOrigins(PlainOrigins):
         is_copy = self._is_copy(entity_id, found, commit, head)
         is_deleted = not head.live and commit < recorded and bool(self._deleting_commits(entity_id, commit))
         is_in_doubt = is_copy is None and (is_deleted or found.version_id is None)
-        return OWN if is_copy or is_in_doubt else Standing(commit, is_late=is_deleted)
+        return Standing(is_own=True) if is_copy or is_in_doubt else Standing(commit, is_late=is_deleted)
 
     def _newest_commit(self, entity_id: str, head: Head) -> int:
         """The newest commit that the history names, up to its end `head`; 0 if there is none."""
@@ -266,7 +264,7 @@ class SpaceOrigins(PlainOrigins):
 
     # For verify and repair
 
-    def audit(self) -> Iterator[Mismatch]:
+    def audit(self) -> Iterator[tuple[str, str, str]]:
         """Documents that are from an older commit than all documents should have. A document without a commit was put
         there by somebody, and a missing one was deleted by hand or by its own commit: both stay as they are until the
         next commit writes them."""

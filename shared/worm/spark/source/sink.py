@@ -33,7 +33,7 @@ from pyspark.sql.types import BooleanType, StructType
 
 from worm.clock import iso_millis, moment_of
 from worm.errors import Fenced, Invalid
-from worm.formats import TEXT, TIME, WHOLE, JsonObject, check_shape, dumps, loads_own, one_of, record
+from worm.formats import JsonObject, dumps, loads_own, shapes
 from worm.sdk import Worm
 from worm.spark.source.writer import DELETED, Writing, report, rows_of, write_rows
 from worm.store import CasFile
@@ -52,7 +52,16 @@ else:
 QUERY, BATCH, RUN = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"
 """The properties of a task that say what it belongs to."""
 _REFUSED_HINT = "all others are saved; change what is in their way, or the rows, and start the query again"
-NOTE = record("a note of a stream", {"version": one_of(1), "batch": WHOLE, "run": TEXT, "start": TIME, "model": TEXT})
+NOTE = shapes.record(
+    "a note of a stream",
+    {
+        "version": shapes.one_of(1),
+        "batch": shapes.WHOLE,
+        "run": shapes.TEXT,
+        "start": shapes.TIME,
+        "model": shapes.TEXT,
+    },
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +98,7 @@ class Begun:
     @classmethod
     def decode(cls, body: bytes, key: str) -> Begun:
         shape = loads_own(body, key=key)
-        check_shape(shape, NOTE, key)
+        shapes.check(shape, NOTE, key)
         return cls(cast(int, shape["batch"]), *(cast(str, shape[name]) for name in ("run", "start", "model")))
 
 

@@ -28,7 +28,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from worm.collections import Collection
 from worm.errors import Corrupt, Invalid
-from worm.formats import OBJECT, TEXT, JsonObject, JsonValue, check_shape, one_of, record, whole_number
+from worm.formats import JsonObject, JsonValue, shapes
 from worm.spark.source.cells import Batches
 from worm.spark.source.changes import Leg, Place, complete_state, explained, partitions_of, read_changes
 from worm.spark.source.options import EARLIEST, LATEST, StreamOptions
@@ -39,10 +39,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 LOG = logging.getLogger(__name__)
-_OFFSET = record(
+_OFFSET = shapes.record(
     "an offset of a stream of changes",
-    {"version": one_of(1)},
-    {"of": TEXT, "state": OBJECT, "since": TEXT, "target": OBJECT, "id": TEXT, "seq": whole_number(1)},
+    {"version": shapes.one_of(1)},
+    {
+        "of": shapes.TEXT,
+        "state": shapes.OBJECT,
+        "since": shapes.TEXT,
+        "target": shapes.OBJECT,
+        "id": shapes.TEXT,
+        "seq": shapes.whole_number(1),
+    },
 )
 
 
@@ -68,7 +75,7 @@ class Offset:
 
     @classmethod
     def of_shape(cls, given: Mapping[str, JsonValue]) -> Offset:
-        check_shape(given, _OFFSET, "the offset of a stream", hint="start again with a new checkpoint")
+        shapes.check(given, _OFFSET, "the offset of a stream", hint="start again with a new checkpoint")
         state, target = (
             None if given.get(name) is None else HeadsState.of_shape(cast(JsonObject, given[name]))
             for name in ("state", "target")

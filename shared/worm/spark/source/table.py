@@ -26,7 +26,7 @@ from pyarrow.parquet import ParquetFile
 from pyspark.sql.types import BooleanType, DataType, DoubleType, LongType, StringType, StructType, TimestampType
 
 from worm.clock import CROCKFORD, moment_of
-from worm.collections import IDS_PER_RANGE_MAX, Collection, IdRange, decode_changes, is_cut
+from worm.collections import IDS_PER_RANGE_MAX, ChangeSet, Collection, IdRange, is_cut
 from worm.errors import Corrupt, Invalid, WormError
 from worm.formats import ModelDef
 from worm.query import REBUILD, is_covered
@@ -189,7 +189,7 @@ def _is_waiting(collection: Collection, last_updated: str, now: datetime) -> boo
     newest = collection.store.get(max(waiting)) if waiting else None
     if newest is None:
         return False
-    _, changes = decode_changes(newest.body, newest.key)
+    changes = ChangeSet.decode(newest.body, newest.key).changes
     return any(change.head is not None and change.head.ts > last_updated for change in changes)
 
 

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from worm.errors import Conflict, Invalid
-from worm.formats import SINGLETON_ID, JsonObject, id_text
+from worm.formats import SINGLETON_ID, JsonObject
 from worm.sdk import About, Dicts, Worm
 from worm.spark.cluster import JobSpec
 from worm.spark.source.options import WriteOptions
@@ -178,7 +178,7 @@ class _Bulk:
         given = document.pop("id", None)
         if given is None:
             raise Invalid("the row has no id", path="id", hint=_ID_HINT)
-        return id_text(self._definition.id_type, given)
+        return self._definition.id_text(given)
 
 
 @lru_cache(maxsize=16)

@@ -14,19 +14,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, cast
 
 from worm.errors import Corrupt, Invalid
-from worm.formats import (
-    OBJECT,
-    TEXT,
-    WHOLE,
-    JsonObject,
-    JsonValue,
-    check_shape,
-    dumps,
-    loads_own,
-    object_of,
-    record,
-    whole_number,
-)
+from worm.formats import JsonObject, JsonValue, dumps, loads_own, shapes
 from worm.tables.parquet import ETAG, ID, REST, SEQ, ColumnKind, LakeColumn
 from worm.values import dataclass
 
@@ -47,14 +35,16 @@ CONFIGURATION: JsonObject = {
 }
 RENEW = "run `worm repair` for this model: its versions start again at 0, and no row is lost"
 
-_PATHS = {"path": TEXT}
+_PATHS = {"path": shapes.TEXT}
 _KINDS = {
-    "add": record("an add action", {**_PATHS, "size": WHOLE}),
-    "remove": record("a remove action", _PATHS),
-    "metaData": record("a metaData action", {"id": TEXT, "schemaString": TEXT}),
-    "protocol": record("a protocol action", {"minReaderVersion": WHOLE, "minWriterVersion": WHOLE}),
-    "txn": record("a txn action", {"appId": TEXT, "version": whole_number(-(2**63))}),
-    "commitInfo": OBJECT,
+    "add": shapes.record("an add action", {**_PATHS, "size": shapes.WHOLE}),
+    "remove": shapes.record("a remove action", _PATHS),
+    "metaData": shapes.record("a metaData action", {"id": shapes.TEXT, "schemaString": shapes.TEXT}),
+    "protocol": shapes.record(
+        "a protocol action", {"minReaderVersion": shapes.WHOLE, "minWriterVersion": shapes.WHOLE}
+    ),
+    "txn": shapes.record("a txn action", {"appId": shapes.TEXT, "version": shapes.whole_number(-(2**63))}),
+    "commitInfo": shapes.OBJECT,
 }
 
 
@@ -157,7 +147,7 @@ def decode_commit(body: bytes, key: str) -> list[JsonObject]:
     for action in actions:
         for name, kind in _KINDS.items():
             if action.get(name) is not None:
-                check_shape(action[name], kind, key, hint=RENEW)
+                shapes.check(action[name], kind, key, hint=RENEW)
     return actions
 
 
@@ -219,21 +209,21 @@ def _checkpoint_schema() -> Schema:
 # The tip
 
 
-TIP = record(
+TIP = shapes.record(
     "what a publisher remembers of the log",
     {
-        "version": whole_number(1, 1),
-        "delta": WHOLE,
-        "files": object_of(WHOLE),
-        "gains": object_of(whole_number(-(2**63))),
-        "schema": TEXT,
-        "id": TEXT,
-        "created": WHOLE,
-        "revision": WHOLE,
-        "lastUpdated": TEXT,
-        "published": WHOLE,
-        "lastCheckpoint": whole_number(-1),
-        "etag": TEXT,
+        "version": shapes.whole_number(1, 1),
+        "delta": shapes.WHOLE,
+        "files": shapes.object_of(shapes.WHOLE),
+        "gains": shapes.object_of(shapes.whole_number(-(2**63))),
+        "schema": shapes.TEXT,
+        "id": shapes.TEXT,
+        "created": shapes.WHOLE,
+        "revision": shapes.WHOLE,
+        "lastUpdated": shapes.TEXT,
+        "published": shapes.WHOLE,
+        "lastCheckpoint": shapes.whole_number(-1),
+        "etag": shapes.TEXT,
     },
 )
 
@@ -275,7 +265,7 @@ class Tip:
 
     @classmethod
     def of_shape(cls, shape: JsonObject, key: str) -> Tip:
-        check_shape(shape, TIP, key)
+        shapes.check(shape, TIP, key)
         return cls(
             version=cast(int, shape["delta"]),
             files=cast("dict[str, int]", shape["files"]),

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from worm.errors import Corrupt
-from worm.formats import JsonObject, dumps, seal, unseal
+from worm.formats import JsonObject, dumps
 from worm.store import Listed, Object, Read, Store, Won
 from worm.tables.lake.actions import (
     CHECKPOINT_EVERY,
@@ -26,6 +26,7 @@ from worm.tables.lake.actions import (
     encode_checkpoint,
     encode_commit,
 )
+from worm.tables.sealed import seal, unseal
 from worm.values import dataclass
 
 LOG_DIR = "_delta_log/"

@@ -21,9 +21,9 @@ from urllib.parse import urlsplit
 from worm.clock import Clock, iso_seconds
 from worm.errors import Corrupt, NotFound, WormError
 from worm.formats import JsonValue
+from worm.upkeep.costs import MEMORY_GB, Prices
+from worm.upkeep.dead_letters import DeadLetterQueue, queues_of
 from worm.upkeep.deployment.aws import Aws, asking
-from worm.upkeep.deployment.costs import MEMORY_GB, Prices
-from worm.upkeep.deployment.dead_letters import DeadLetterQueue, queues_of
 from worm.upkeep.deployment.metrics import Metric, Series, asked_of, of_function, of_worker, queue_age, read_metrics
 from worm.upkeep.deployment.stack import FUNCTION, QUEUE, Stack
 from worm.upkeep.session import Session
@@ -67,6 +67,23 @@ class HealthFinding:
         }
 
 
+def table_freshness(session: Session) -> Iterator[HealthFinding]:
+    """When the table of each model last changed; one conditional GET for each."""
+    for name, known in session.schema.models.items():
+        if not known.keeps_manifest:
+            continue
+        try:
+            with session.table_lock(name):
+                root = session.table(name).manifest.root()
+        except WormError as error:
+            yield HealthFinding("freshness", State.unknown, f"{name}: cannot be read: {error.message}")
+            continue
+        updated = None if root is None else root.last_updated or None
+        told = f"{name}: {'no table yet' if root is None else updated or 'empty'}"
+        facts: dict[str, JsonValue] = {"model": name, "updatedAt": updated}
+        yield HealthFinding("freshness", State.ok if root is not None else State.note, told, facts=facts)
+
+
 @dataclass(frozen=True, slots=True)
 class Health:
     """The result of a checkup."""
@@ -77,12 +94,20 @@ class Health:
     findings: tuple[HealthFinding, ...]
 
     @property
+    def problems(self) -> int:
+        return sum(one.state is State.trouble for one in self.findings)
+
+    @property
+    def unread(self) -> set[str]:
+        """The areas that cannot be read."""
+        return {one.area for one in self.findings if one.state is State.unknown}
+
+    @property
     def verdict(self) -> str:
         """`trouble`, `unknown` or `healthy`."""
-        if any(one.state is State.trouble for one in self.findings):
+        if self.problems:
             return "trouble"
-        unread = {one.area for one in self.findings if one.state is State.unknown}
-        return "unknown" if unread & ESSENTIAL else "healthy"
+        return "unknown" if self.unread & ESSENTIAL else "healthy"
 
     def shape(self) -> dict[str, JsonValue]:
         return {

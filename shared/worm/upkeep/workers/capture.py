@@ -22,14 +22,13 @@ from dataclasses import dataclass, field
 from worm.clock import Deadline, forever
 from worm.collections import (
     Change,
+    ChangeSet,
     Collection,
     EntityOutcome,
     Head,
     Heads,
     KeyKind,
     Sighting,
-    change_sets,
-    encode_changes,
     failure_of,
 )
 from worm.errors import Invalid, Unavailable
@@ -202,9 +201,9 @@ class Capture:
             self._store_changes(work, work.table.collection, work.changes)
 
     def _store_changes(self, work: _Work, collection: Collection, changes: Sequence[Change]) -> None:
-        for some in change_sets(changes):
+        for some in ChangeSet.split(collection.name, changes):
             work.change_set = key = collection.resolver.change_set_key(collection.name, self._session.ids.ulid())
-            if not isinstance(collection.store.put_if_absent(key, encode_changes(collection.name, some)), Won):
+            if not isinstance(collection.store.put_if_absent(key, some.encode()), Won):
                 raise Unavailable(
                     "another change set already has this name", key=key, hint="it is retried with a new name"
                 )

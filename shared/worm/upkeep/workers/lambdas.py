@@ -280,7 +280,7 @@ REASON_CHARACTERS_MAX = 1000
 
 
 class DeadLetters:
-    """The DLQ of one worker, to send to; `upkeep/deployment/dead_letters.py` reads it. boto3 is imported at the first
+    """The DLQ of one worker, to send to; `upkeep/dead_letters.py` reads it. boto3 is imported at the first
     dead letter, not at startup: most batches never need it."""
 
     def __init__(self, queue_url: str) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from worm.clock import Deadline, forever, moment_of
-from worm.collections import Change, KeyKind, decode_changes
+from worm.collections import Change, ChangeSet, KeyKind
 from worm.errors import Corrupt, Invalid, NotFound, Unavailable
 from worm.store import TURN_BYTES, Object, Portions, Read, in_parallel
 from worm.tables import RUSH_BYTES_MAX, TIDY_BYTES_MAX, Mapped, Table
@@ -123,14 +123,14 @@ class Fold:
             outcome.ignored += 1  # expired: it was folded, or the sweep has found its entities in the meantime
         else:
             try:
-                model, listed = decode_changes(found.body, key)
-                self._session.schema.model(model)
+                read_set = ChangeSet.decode(found.body, key)
+                self._session.schema.model(read_set.model)
             except Corrupt as damage:
                 outcome.fail(messages, damage, change_set=key)
             except NotFound:
                 outcome.ignored += 1  # the model is no longer in the schema; the sweep handles its new name
             else:
-                read.add(model, listed, found, messages)
+                read.add(read_set.model, read_set.changes, found, messages)
 
     def _fold(self, read: _Read, left: Deadline, outcome: BatchOutcome) -> None:
         """Tables with oplog are folded together, because a fold mostly waits for requests. Work that needs much memory,

@@ -1,7 +1,7 @@
 """What all logs have in common: the names in their records, and the tools that work on a whole log.
 
-The commit log of a database (`log/`) and the `oplog.ndjson` of a directory (`journal/`) are two rooms that do not know
-each other. The `worm log` commands use only what is here.
+The commit log of a database and the `oplog.ndjson` of a directory (`journal/`) do not know each other. The `worm log`
+commands use only what is here.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from worm.errors import Invalid, shown
-from worm.formats.frames import Torn
-from worm.formats.position import Position
-from worm.formats.strict_json import JsonObject, type_name
+from worm.formats import JsonObject, Position, frames, type_name
 
 NAME_BYTES_MAX = 200
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -117,8 +115,8 @@ class LogTools(Protocol):
     def kept_from(self) -> int:
         """The first LSN that is kept, or 1."""
 
-    def cat(self, *, after: Position | None = None) -> Iterator[LogLine | Torn]:
+    def cat(self, *, after: Position | None = None) -> Iterator[LogLine | frames.Torn]:
         """All records, or those after a position, then the torn tail. `Corrupt` if there is damage."""
 
-    def tail(self, count: int, *, follow: bool = False) -> Iterator[LogLine | Torn]:
+    def tail(self, count: int, *, follow: bool = False) -> Iterator[LogLine | frames.Torn]:
         """The last records. With `follow`, also all records that are appended from now on, forever."""

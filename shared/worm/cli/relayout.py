@@ -26,15 +26,18 @@ from dataclasses import dataclass, field
 from typing import Literal, cast
 
 from worm.clock import iso_seconds
-from worm.collections.layout import OPLOG_DIR, SCHEMA_KEY, SNAPSHOTS_DIR, TRASH_DIR, KeyInfo, KeyKind, StorageResolver
-from worm.collections.push import load_pushed_schema, push_schema
-from worm.collections.trash import delete_unchanged
+from worm.collections import KeyInfo, KeyKind, StorageResolver, delete_unchanged, layout
 from worm.errors import Conflict, Corrupt, Invalid, NotFound
-from worm.formats import JsonValue, ModelDef, Schema, StorageDef, dumps, load_pushed, loads_own
+from worm.formats import JsonValue, ModelDef, Schema, StorageDef, dumps, loads_own
 from worm.store import PUT_ID, PUT_TRY, Gone, Listed, Lost, Object, ObjectInfo, Read, Store, Won, chunked
+from worm.upkeep import load_pushed_schema, push_schema
 
 Directory = Literal["oplog", "snapshots", "trash"]
-DIRECTORIES: dict[Directory, str] = {"oplog": OPLOG_DIR, "snapshots": SNAPSHOTS_DIR, "trash": TRASH_DIR}
+DIRECTORIES: dict[Directory, str] = {
+    "oplog": layout.OPLOG_DIR,
+    "snapshots": layout.SNAPSHOTS_DIR,
+    "trash": layout.TRASH_DIR,
+}
 _KINDS: dict[KeyKind, Directory] = {
     KeyKind.OPLOG: "oplog",
     KeyKind.TIME_MARK: "oplog",
@@ -43,7 +46,6 @@ _KINDS: dict[KeyKind, Directory] = {
     KeyKind.TRASH: "trash",
     KeyKind.TOMBSTONE: "trash",
 }
-RELAYOUT_KEY = ".worm.relayout.json"
 MarkerState = Literal["copying", "done"]
 CHUNK = 100
 Step = Literal["copy", "second pass", "verify", "delete"]
@@ -140,14 +142,14 @@ class Relayout:
             other = told(marker.target)
             raise Conflict(
                 f"a relayout to {other} is unfinished",
-                key=RELAYOUT_KEY,
+                key=layout.RELAYOUT_KEY,
                 hint=f"finish it first: worm relayout --to {other}",
             )
         if not is_there and not same_places(schema.storage, marker.source):
             raise Conflict(
                 f"the schema's storage is {told(schema.storage)}, neither what the unfinished relayout moves from "
                 f"({told(marker.source)}) nor what it moves to",
-                key=SCHEMA_KEY,
+                key=layout.SCHEMA_KEY,
                 hint="push the schema with the old storage and --force, then run the relayout again",
             )
         return True
@@ -211,15 +213,15 @@ class Relayout:
 
     def _switch(self, marker: Marker) -> Schema:
         """The pushed schema with only the storage changed."""
-        current = self._store.get(SCHEMA_KEY)
+        current = self._store.get(layout.SCHEMA_KEY)
         if current is None:
-            raise NotFound("the schema was removed during the relayout", key=SCHEMA_KEY)
-        schema = load_pushed(current.body, SCHEMA_KEY)
+            raise NotFound("the schema was removed during the relayout", key=layout.SCHEMA_KEY)
+        schema = Schema.from_bytes(current.body, layout.SCHEMA_KEY)
         if not same_places(schema.storage, self._target):
             if not same_places(schema.storage, marker.source):
                 raise pushed_meanwhile(None)
             schema = with_storage(schema, self._target)
-            outcome = self._store.put_if_match(SCHEMA_KEY, schema.to_json(), current.etag)
+            outcome = self._store.put_if_match(layout.SCHEMA_KEY, schema.to_json(), current.etag)
             if not isinstance(outcome, Won):
                 raise pushed_meanwhile(current.etag)
         push_schema(self._store, schema, force=True)  # writes the sentinels; the schema is already the same
@@ -288,7 +290,7 @@ class Relayout:
                 report.deleted += self._remove(original)
             self._progress("delete", report.deleted)
         if next(moves.objects(), None) is None:
-            last = self._store.head(RELAYOUT_KEY)
+            last = self._store.head(layout.RELAYOUT_KEY)
             self._remove(last if last is not None and last.etag == marker.etag else None)
 
     def _remove(self, found: ObjectInfo | None) -> bool:
@@ -379,11 +381,11 @@ class Moves:
                 self.foreign += 1
 
     def _prefix(self, model: ModelDef, directory: Directory) -> str:
-        layout = layouts(self.source)[directory]
-        if layout == "root":
+        place = layouts(self.source)[directory]
+        if place == "root":
             return f"{DIRECTORIES[directory]}/{model.collection}/"
         path = self._from.collection_path(model.name)
-        if layout == "collection" or model.is_singleton:
+        if place == "collection" or model.is_singleton:
             return f"{path}{DIRECTORIES[directory]}/"
         return path
 
@@ -426,7 +428,7 @@ class Marker:
 
 
 def read_marker(store: Store) -> Marker | None:
-    found = store.get(RELAYOUT_KEY)
+    found = store.get(layout.RELAYOUT_KEY)
     return None if found is None else _decode(found)
 
 
@@ -434,14 +436,16 @@ def begin_marker(store: Store, source: StorageDef, target: StorageDef, replaced:
     """Write it, replacing a finished one. `Conflict` if another run starts at the same time."""
     body = _encode(source, target, "copying")
     if replaced is None:
-        outcome: Won | Lost | Gone = store.put_if_absent(RELAYOUT_KEY, body)
+        outcome: Won | Lost | Gone = store.put_if_absent(layout.RELAYOUT_KEY, body)
     else:
-        outcome = store.put_if_match(RELAYOUT_KEY, body, replaced.etag)
+        outcome = store.put_if_match(layout.RELAYOUT_KEY, body, replaced.etag)
     if not isinstance(outcome, Won):
-        raise Conflict("another relayout started at the same time", key=RELAYOUT_KEY, hint="run it again to continue")
+        raise Conflict(
+            "another relayout started at the same time", key=layout.RELAYOUT_KEY, hint="run it again to continue"
+        )
     written = read_marker(store)
     if written is None or written.etag != outcome.etag:
-        raise Conflict("another relayout took over", key=RELAYOUT_KEY, hint="run it again to continue")
+        raise Conflict("another relayout took over", key=layout.RELAYOUT_KEY, hint="run it again to continue")
     return written
 
 
@@ -450,10 +454,10 @@ def finish_marker(store: Store, marker: Marker) -> Marker:
     if marker.state == "done":
         return marker
     body = _encode(marker.source, marker.target, "done", marker.since)
-    outcome = store.put_if_match(RELAYOUT_KEY, body, marker.etag)
+    outcome = store.put_if_match(layout.RELAYOUT_KEY, body, marker.etag)
     current = read_marker(store)
     if current is None or (not isinstance(outcome, Won) and current.state != "done"):
-        raise Conflict("another relayout took over", key=RELAYOUT_KEY, hint="run it again to continue")
+        raise Conflict("another relayout took over", key=layout.RELAYOUT_KEY, hint="run it again to continue")
     return current
 
 
@@ -470,14 +474,14 @@ def _encode(source: StorageDef, target: StorageDef, state: MarkerState, since: s
 
 
 def _decode(found: Object) -> Marker:
-    shape = loads_own(found.body, key=RELAYOUT_KEY)
+    shape = loads_own(found.body, key=layout.RELAYOUT_KEY)
     state = shape.get("state")
     if shape.get("version") != 1 or state not in ("copying", "done"):
-        raise Corrupt("not a relayout marker that this version of worm can read", key=RELAYOUT_KEY)
+        raise Corrupt("not a relayout marker that this version of worm can read", key=layout.RELAYOUT_KEY)
     try:
         source, target = (StorageDef.of(shape.get(name)) for name in ("from", "to"))
     except Invalid as error:
-        raise Corrupt("the relayout marker does not name its layouts", key=RELAYOUT_KEY) from error
+        raise Corrupt("the relayout marker does not name its layouts", key=layout.RELAYOUT_KEY) from error
     since = str(shape.get("since") or iso_seconds(found.last_modified))
     return Marker(source, target, cast(MarkerState, state), since, found.etag)
 
@@ -515,7 +519,7 @@ def conflict(pairs: Sequence[str]) -> Conflict:
 def pushed_meanwhile(expected: str | None) -> Conflict:
     return Conflict(
         "another schema was pushed during the relayout",
-        key=SCHEMA_KEY,
+        key=layout.SCHEMA_KEY,
         expected=expected,
         hint="run it again to continue",
     )

@@ -16,26 +16,7 @@ from enum import StrEnum
 from functools import reduce
 from typing import cast
 
-from worm.clock import Clock, iso_seconds, moment_of
-from worm.collections import ATTACHED_KEY
-from worm.errors import Conflict, Denied, Invalid, NotFound, WormError
-from worm.formats import (
-    ANYTHING,
-    FLAG,
-    TEXT,
-    TIME,
-    JsonObject,
-    JsonValue,
-    check_shape,
-    dumps,
-    list_of,
-    loads_own,
-    nullable,
-    one_of,
-    record,
-)
-from worm.store import BucketSettings, Gone, Lost, Store, Unreadable, Won, same
-from worm.upkeep.bucket_findings import (
+from worm.cli.bucket_findings import (
     BucketFinding,
     FindingState,
     Settings,
@@ -44,23 +25,36 @@ from worm.upkeep.bucket_findings import (
     nested,
     region_finding,
 )
-from worm.upkeep.bucket_parts import AttachedPlace, Events, SettingPart, attached_prefixes, parts
+from worm.cli.bucket_parts import AttachedPlace, Events, SettingPart, attached_prefixes, parts
+from worm.clock import Clock, iso_seconds, moment_of
+from worm.collections import layout
+from worm.errors import Conflict, Denied, Invalid, NotFound, WormError
+from worm.formats import JsonObject, JsonValue, dumps, loads_own, shapes
+from worm.store import BucketSettings, Gone, Lost, Store, Unreadable, Won, same
 
 VERSION = 1
 AGAIN = "run the same command again"
-_ADDED = record(
+_ADDED = shapes.record(
     "a part that attach added",
-    {"setting": TEXT, "member": TEXT, "id": TEXT, "value": ANYTHING, "was": ANYTHING, "at": TIME, "isDone": FLAG},
+    {
+        "setting": shapes.TEXT,
+        "member": shapes.TEXT,
+        "id": shapes.TEXT,
+        "value": shapes.ANYTHING,
+        "was": shapes.ANYTHING,
+        "at": shapes.TIME,
+        "isDone": shapes.FLAG,
+    },
 )
-RECORD = record(
+RECORD = shapes.record(
     "a record of worm attach",
     {
-        "version": one_of(VERSION),
-        "bucket": TEXT,
-        "prefix": TEXT,
-        "events": one_of(*(one.value for one in Events)),
-        "queue": nullable(TEXT),
-        "added": list_of(_ADDED),
+        "version": shapes.one_of(VERSION),
+        "bucket": shapes.TEXT,
+        "prefix": shapes.TEXT,
+        "events": shapes.one_of(*(one.value for one in Events)),
+        "queue": shapes.nullable(shapes.TEXT),
+        "added": shapes.list_of(_ADDED),
     },
 )
 
@@ -95,16 +89,16 @@ class AttachRecord:
     @classmethod
     def read(cls, store: Store, place: AttachedPlace) -> AttachRecord | None:
         """The record of this location. `Invalid` if it was copied from another location."""
-        found = store.get(ATTACHED_KEY)
+        found = store.get(layout.ATTACHED_KEY)
         if found is None:
             return None
-        shape = loads_own(found.body, ATTACHED_KEY)
-        check_shape(shape, RECORD, ATTACHED_KEY, hint="it was edited; restore an older version of it")
+        shape = loads_own(found.body, layout.ATTACHED_KEY)
+        shapes.check(shape, RECORD, layout.ATTACHED_KEY, hint="it was edited; restore an older version of it")
         if (shape["bucket"], shape["prefix"]) != (place.bucket, place.prefix):
             there = f"s3://{shape['bucket']}/{shape['prefix']}"
             raise Invalid(
                 f"the record belongs to another location: {there}",
-                key=ATTACHED_KEY,
+                key=layout.ATTACHED_KEY,
                 hint="it was copied here: delete it",
             )
         queue = cast("str | None", shape["queue"])
@@ -128,11 +122,11 @@ class AttachRecord:
         }
         outcome: Won | Lost | Gone
         if self.etag is None:
-            outcome = store.put_if_absent(ATTACHED_KEY, dumps(shape))
+            outcome = store.put_if_absent(layout.ATTACHED_KEY, dumps(shape))
         else:
-            outcome = store.put_if_match(ATTACHED_KEY, dumps(shape), self.etag)
+            outcome = store.put_if_match(layout.ATTACHED_KEY, dumps(shape), self.etag)
         if not isinstance(outcome, Won):
-            raise Conflict("another attach or detach is running", key=ATTACHED_KEY, hint=AGAIN)
+            raise Conflict("another attach or detach is running", key=layout.ATTACHED_KEY, hint=AGAIN)
         return replace(self, etag=outcome.etag)
 
     def planning(self, missing: Iterable[SettingPart], settings: Settings, now: datetime) -> AttachRecord:
@@ -208,7 +202,9 @@ class Attachment:
         around = ["", *("/".join(steps[: at + 1]) + "/" for at in range(len(steps)))] if self.place.prefix else []
         known = attached_prefixes(self.settings["lifecycle"])
         try:
-            found = [one for one in around if one not in known and self._root.head(f"{one}{ATTACHED_KEY}") is not None]
+            found = [
+                one for one in around if one not in known and self._root.head(f"{one}{layout.ATTACHED_KEY}") is not None
+            ]
         except Denied:
             reason = "cannot check whether a prefix around this one is attached: you lack s3:GetObject there"
             return [BucketFinding("prefix", FindingState.UNREADABLE, reason)]
@@ -251,7 +247,7 @@ class Attachment:
         record = self.record()
         if record is None:
             hint = "check the URL; `worm attach` without --apply shows the settings of the bucket"
-            raise NotFound(f"nothing is attached at {self.place.url}", key=ATTACHED_KEY, hint=hint)
+            raise NotFound(f"nothing is attached at {self.place.url}", key=layout.ATTACHED_KEY, hint=hint)
         self.settings = self._bucket.read_all()
         return record, [self._step(one) for one in record.added]
 
@@ -295,8 +291,8 @@ class Attachment:
         left = tuple(one for one in record.added if one.part.setting in failures)
         if left:
             replace(record, added=left).write(self._store, record)
-        elif isinstance(self._store.delete_if_match(ATTACHED_KEY, record.etag or ""), Lost):
-            raise Conflict("an attach was running", key=ATTACHED_KEY, hint=AGAIN)
+        elif isinstance(self._store.delete_if_match(layout.ATTACHED_KEY, record.etag or ""), Lost):
+            raise Conflict("an attach was running", key=layout.ATTACHED_KEY, hint=AGAIN)
         return failures
 
     def _remove(self, setting: str, group: list[SettingPart]) -> None:

@@ -14,18 +14,9 @@ from __future__ import annotations
 from dataclasses import field
 from urllib.parse import urlsplit
 
-from worm.collections.layout import BUCKET_SENTINEL, SCHEMA_KEY, KeyKind, StorageResolver
+from worm.collections import KeyKind, StorageResolver, layout
 from worm.errors import Conflict, Corrupt, Hint, Invalid, NotFound
-from worm.formats import (
-    SINGLETON_ID,
-    JsonObject,
-    JsonValue,
-    ModelDef,
-    Schema,
-    dumps_document,
-    load_pushed,
-    loads_document,
-)
+from worm.formats import SINGLETON_ID, JsonObject, JsonValue, ModelDef, Schema, dumps_document, loads_document
 from worm.store import Lost, Object, Read, Store, Won
 from worm.values import dataclass
 
@@ -72,16 +63,16 @@ class PushReport:
 
 def load_pushed_schema(store: Store) -> Schema:
     """The schema in the bucket; `NotFound` if none was pushed, `Corrupt` if it is not a schema."""
-    current = store.get(SCHEMA_KEY)
+    current = store.get(layout.SCHEMA_KEY)
     if current is None:
-        raise NotFound(f"there is no schema at {store.url}", key=SCHEMA_KEY, hint=NO_SCHEMA)
-    return load_pushed(current.body, SCHEMA_KEY)
+        raise NotFound(f"there is no schema at {store.url}", key=layout.SCHEMA_KEY, hint=NO_SCHEMA)
+    return Schema.from_bytes(current.body, layout.SCHEMA_KEY)
 
 
 def push_schema(store: Store, schema: Schema, *, force: bool = False) -> PushReport:
     """Write the schema and all sentinels. Raises `Invalid` for a change that would strand documents (see `force`),
     `Conflict` if somebody else pushed at the same time."""
-    return push_over(store, store.get(SCHEMA_KEY), schema, force=force)
+    return push_over(store, store.get(layout.SCHEMA_KEY), schema, force=force)
 
 
 def push_over(store: Store, current: Object | None, schema: Schema, *, force: bool = False) -> PushReport:
@@ -124,26 +115,12 @@ def bucket_sentinel(schema: Schema, bucket: str) -> bytes:
     return dumps_document(shape)
 
 
-def collection_sentinel(model: ModelDef, *, count: JsonValue = 0, last_modified: JsonValue = None) -> bytes:
-    """`.worm` of a collection. `idType` is null for a singleton; `lastModified` is null until it is known."""
-    shape: JsonObject = {
-        "model": model.name,
-        "idType": model.id_type,
-        "mode": model.mode,
-        "oplog": model.oplog,
-        "softDelete": model.soft_delete,
-        "count": count,
-        "lastModified": last_modified,
-    }
-    return dumps_document(shape)
-
-
 def pushed_before(current: Object | None, *, force: bool = False) -> Schema | None:
     """The schema of the object that was read; a damaged one raises `Corrupt`, or with `force` counts as none."""
     if current is None:
         return None
     try:
-        return load_pushed(current.body, SCHEMA_KEY)
+        return Schema.from_bytes(current.body, layout.SCHEMA_KEY)
     except Corrupt:
         if force:
             return None
@@ -152,16 +129,16 @@ def pushed_before(current: Object | None, *, force: bool = False) -> Schema | No
 
 def _swap(store: Store, current: Object | None, body: bytes) -> str:
     if current is None:
-        outcome: Won | Lost | object = store.put_if_absent(SCHEMA_KEY, body)
+        outcome: Won | Lost | object = store.put_if_absent(layout.SCHEMA_KEY, body)
     else:
-        outcome = store.put_if_match(SCHEMA_KEY, body, current.etag)
+        outcome = store.put_if_match(layout.SCHEMA_KEY, body, current.etag)
     if isinstance(outcome, Won):
         return outcome.etag
     if isinstance(outcome, Lost) and outcome.current.body == body:
         return outcome.current.etag
     raise Conflict(
         "another push changed the schema at the same time",
-        key=SCHEMA_KEY,
+        key=layout.SCHEMA_KEY,
         expected=current.etag if current else None,
         found=outcome.current.etag if isinstance(outcome, Lost) else None,
         hint="check the bucket's schema, then push again",
@@ -193,7 +170,7 @@ def _refuse_stranding(store: Store, old: Schema, new: Schema) -> None:
     if problems:
         raise Invalid(
             "; ".join(problems),
-            key=SCHEMA_KEY,
+            key=layout.SCHEMA_KEY,
             hint=STRANDED_HINT,
         )
 
@@ -259,7 +236,7 @@ def _write_sentinels(store: Store, schema: Schema) -> list[str]:
     """The keys written. Sentinels that are already up to date are not rewritten."""
     resolver = StorageResolver(schema)
     keys = {name: resolver.collection_sentinel_key(name) for name in schema.models}
-    found = store.get_many([Read(BUCKET_SENTINEL), *(Read(key) for key in keys.values())])
+    found = store.get_many([Read(layout.BUCKET_SENTINEL), *(Read(key) for key in keys.values())])
     for item in found:
         if isinstance(item, Exception):
             raise item
@@ -267,19 +244,20 @@ def _write_sentinels(store: Store, schema: Schema) -> list[str]:
     written = []
     body = bucket_sentinel(schema, schema.bucket or _bucket_name(store.url))
     if current[0] is None or current[0].body != body:
-        store.put(BUCKET_SENTINEL, body)
-        written.append(BUCKET_SENTINEL)
+        store.put(layout.BUCKET_SENTINEL, body)
+        written.append(layout.BUCKET_SENTINEL)
     for (name, key), held in zip(keys.items(), current[1:], strict=True):
-        if _keep_sentinel(store, key, schema.models[name], held):
+        if _keep_sentinel(store, resolver, name, held):
             written.append(key)
     return written
 
 
-def _keep_sentinel(store: Store, key: str, model: ModelDef, held: Object | None) -> bool:
+def _keep_sentinel(store: Store, resolver: StorageResolver, name: str, held: Object | None) -> bool:
     """Bring one sentinel up to date, and keep the count and time that a worker may have written in the meantime."""
+    key = resolver.collection_sentinel_key(name)
     for _ in range(_SENTINEL_ATTEMPTS_MAX):
         count, last_modified = _known_counts(held)
-        body = collection_sentinel(model, count=count, last_modified=last_modified)
+        body = resolver.collection_sentinel(name, count=count, last_modified=last_modified)
         if held is not None and held.body == body:
             return False
         outcome = store.put_if_match(key, body, held.etag) if held else store.put_if_absent(key, body)

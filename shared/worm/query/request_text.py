@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from worm.errors import Invalid, shown
-from worm.formats import TIME_FIELDS, FieldDef, JsonValue, ModelDef, dumps, find_field, is_datetime_start, loads
+from worm.formats import TIME_FIELDS, FieldDef, JsonValue, ModelDef, dumps, is_datetime, loads
 from worm.query.filters import Filter
 from worm.values import dataclass
 
@@ -308,7 +308,7 @@ def _declared(definition: ModelDef | None, field: str) -> FieldDef | None:
         return FieldDef(type="string")
     if field in TIME_FIELDS and field not in definition.fields:
         return FieldDef(type="datetime")
-    return find_field(definition.fields, field)[1]
+    return definition.field_at(field)
 
 
 def _number(condition: _Condition, kind: str) -> int | float:
@@ -335,3 +335,15 @@ def _json_scalar(text: str) -> JsonValue:
     except Invalid:
         return None
     return value if isinstance(value, bool | int | float) else None
+
+
+_STARTED = ("1999-01-01T00:00:00.000Z", "1999-10-10T00:00:00.000Z")
+_ZONED = re.compile(r"(.*T.*[+-])([\d:]*)", re.ASCII)
+
+
+def is_datetime_start(text: str) -> bool:
+    """Is it a date-time, or the start of one? Checked by completing it."""
+    zoned = _ZONED.fullmatch(text)
+    if zoned:
+        return is_datetime(text + "00:00"[len(zoned[2]) :])
+    return is_datetime(text) or (bool(text) and any(is_datetime(text + rest[len(text) :]) for rest in _STARTED))

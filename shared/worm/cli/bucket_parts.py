@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import cast
 
-from worm.collections import ANSWERS_PREFIX, CHANGES_DIR, LOG_PREFIX, OPLOG_DIR
+from worm.collections import layout
 from worm.errors import Invalid, shown
 from worm.formats import JsonObject, JsonValue
 from worm.store import DERIVED_TAG, PROBE_PREFIX, Setting, Unreadable, same
@@ -167,10 +167,12 @@ def rules(place: AttachedPlace) -> list[SettingPart]:
     derived: JsonObject = {"And": {"Prefix": place.prefix, "Tags": DERIVED}} if place.prefix else {"Tag": DERIVED[0]}
     soon: JsonObject = {"NoncurrentDays": 1}
     return [
-        _rule(f"{CHANGES_RULE}{place.digest}", {"Prefix": f"{place.prefix}{CHANGES_DIR}/"}, soon, CHANGE_SET_DAYS),
+        _rule(
+            f"{CHANGES_RULE}{place.digest}", {"Prefix": f"{place.prefix}{layout.CHANGES_DIR}/"}, soon, CHANGE_SET_DAYS
+        ),
         _rule(f"worm-derived-{place.digest}", derived, soon),
         _rule(f"worm-probes-{place.digest}", {"Prefix": f"{place.prefix}{PROBE_PREFIX}"}, soon),
-        _rule(f"worm-answers-{place.digest}", {"Prefix": f"{place.prefix}{ANSWERS_PREFIX}"}, soon, ANSWER_DAYS),
+        _rule(f"worm-answers-{place.digest}", {"Prefix": f"{place.prefix}{layout.ANSWERS_PREFIX}"}, soon, ANSWER_DAYS),
     ]
 
 
@@ -197,7 +199,7 @@ def history_statement(place: AttachedPlace) -> SettingPart:
         "Effect": "Deny",
         "Principal": "*",
         "Action": "s3:PutObject",
-        "Resource": [f"{here}{OPLOG_DIR}/*", f"{here}*/{OPLOG_DIR}/*"],
+        "Resource": [f"{here}{layout.OPLOG_DIR}/*", f"{here}*/{layout.OPLOG_DIR}/*"],
         "Condition": {"Null": {"s3:if-none-match": "true"}},
     }
     return SettingPart("policy", "Statement", value, "Sid")
@@ -214,7 +216,7 @@ def attached_prefixes(lifecycle: Setting) -> set[str]:
     if isinstance(lifecycle, Unreadable):
         return set()
     ours = [one for one in members(lifecycle, "Rules") if str(one.get("ID")).startswith(CHANGES_RULE)]
-    return {rule_prefix(one).removesuffix(f"{CHANGES_DIR}/") for one in ours}
+    return {rule_prefix(one).removesuffix(f"{layout.CHANGES_DIR}/") for one in ours}
 
 
 def rule_prefix(rule: JsonObject) -> str:
@@ -232,8 +234,12 @@ def is_of_library(rule: JsonObject, place: AttachedPlace) -> bool:
     prefix = rule_prefix(rule)
     selected = cast(JsonObject, rule.get("Filter") or {})
     tags = [selected.get("Tag"), *members(cast(JsonObject, selected.get("And") or {}), "Tags")]
-    is_database = prefix == f"{place.prefix}{LOG_PREFIX}" and "Expiration" not in rule
-    return is_database or prefix.endswith((f"{CHANGES_DIR}/", PROBE_PREFIX, ANSWERS_PREFIX)) or DERIVED[0] in tags
+    is_database = prefix == f"{place.prefix}{layout.LOG_PREFIX}" and "Expiration" not in rule
+    return (
+        is_database
+        or prefix.endswith((f"{layout.CHANGES_DIR}/", PROBE_PREFIX, layout.ANSWERS_PREFIX))
+        or DERIVED[0] in tags
+    )
 
 
 def members(current: JsonObject, name: str) -> list[JsonObject]:

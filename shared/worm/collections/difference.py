@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from worm.errors import Corrupt, shown
-from worm.formats.strict_json import JsonObject, JsonValue, dumps
+from worm.formats import JsonObject, JsonValue, same
 from worm.values import dataclass
 
 FieldDiff = dict[str, list[JsonValue]]
@@ -33,17 +33,6 @@ class Diff:
     def needed_absent(self) -> Absent | None:
         """`absent` for an oplog entry: only the sides where a null needs it; None if no side does."""
         return {side: names for side, names in self.absent.items() if names} or None
-
-
-def same(one: JsonValue, other: JsonValue) -> bool:
-    """Equal as JSON: the same canonical bytes."""
-    if one is other:
-        return True
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, str | int):
-        return one == other
-    return dumps(one) == dumps(other)
 
 
 def diff(before: Mapping[str, JsonValue] | None, after: Mapping[str, JsonValue]) -> Diff:

@@ -19,10 +19,7 @@ from fnmatch import fnmatchcase
 from functools import reduce
 from typing import cast
 
-from worm.collections import OPLOG_DIR, is_system_key
-from worm.formats import JsonObject, JsonValue
-from worm.store import MINIMUM_SIZE, SETTINGS, Setting, Unreadable
-from worm.upkeep.bucket_parts import (
+from worm.cli.bucket_parts import (
     NOTIFIED,
     AttachedPlace,
     Events,
@@ -38,6 +35,9 @@ from worm.upkeep.bucket_parts import (
     rules,
     versioning,
 )
+from worm.collections import layout
+from worm.formats import JsonObject, JsonValue
+from worm.store import MINIMUM_SIZE, SETTINGS, Setting, Unreadable
 
 NONCURRENT_DAYS_MIN = 14
 """The time that a dead-letter queue keeps a message: capture reads old versions to record what it missed."""
@@ -328,7 +328,7 @@ def _lifecycle(place: AttachedPlace, current: JsonObject) -> Iterator[BucketFind
 def _of_rule(place: AttachedPlace, current: JsonObject, rule: JsonObject) -> Iterator[BucketFinding]:
     """The effects of other rules on documents, history and tables."""
     prefix = rule_prefix(rule)
-    is_system = is_system_key(prefix.removeprefix(place.prefix)) and prefix.startswith(place.prefix)
+    is_system = layout.is_system_key(prefix.removeprefix(place.prefix)) and prefix.startswith(place.prefix)
     covers_all = is_system or (place.prefix.startswith(prefix) and not _narrowed(rule))
     name = f"the rule {rule.get('ID')!r}"
     expiration = cast(JsonObject, rule.get("Expiration") or {})
@@ -482,7 +482,7 @@ def _never_holds(statement: JsonObject, key: str, tests: Tests) -> bool:
         return any(operator.startswith("NumericLessThan") and _below(values) for operator, values in tests)
     if key.lower() == "s3:if-none-match":
         resources = _texts(statement.get("Resource"))
-        return bool(resources) and all(f"/{OPLOG_DIR}/" in one for one in resources)
+        return bool(resources) and all(f"/{layout.OPLOG_DIR}/" in one for one in resources)
     return key in ENCRYPTION_HEADERS and any(not _holds_without(*test) for test in tests)
 
 

@@ -13,7 +13,7 @@ from copy import deepcopy
 from typing import cast
 
 from worm.errors import Invalid, shown
-from worm.formats.strict_json import MAX_BYTES, JsonObject, JsonValue, dumps, normal, type_name
+from worm.formats import MAX_BYTES, JsonObject, JsonValue, dumps, normal, type_name
 
 OPERATIONS_MAX = 10_000
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")

@@ -21,20 +21,19 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from worm.collections.layout import is_system_key
+from worm.collections import layout
 from worm.errors import Invalid, NotFound, shown
 from worm.formats import (
+    FieldDef,
     IdType,
     JsonObject,
     JsonValue,
     ModelPath,
     Schema,
-    field_name_problems,
     id_problem,
     is_datetime,
     load_schema,
     loads_document,
-    parse_path,
     segment_id,
     segment_problem,
     type_name,
@@ -159,7 +158,7 @@ def _path(group: Group) -> ModelPath | None:
     folders = tuple(group.directory.split("/")[:-1])
     path = ModelPath(folders, group.collection, id_type_of(group.ids) if group.ids else None)
     try:
-        return parse_path(str(path))
+        return ModelPath.parse(str(path))
     except ValueError:  # too long for a model's directory: reported as skipped
         return None
 
@@ -263,7 +262,7 @@ def _candidates(keys: Iterable[str]) -> tuple[Candidates, list[str]]:
     for at, key in enumerate(keys):
         if at >= KEYS_MAX:
             raise Invalid(f"there are more than {KEYS_MAX} keys", hint="give a longer prefix")
-        if is_system_key(key):
+        if layout.is_system_key(key):
             continue
         *parents, file = key.split("/")
         if not parents or not file.endswith(".json") or not _can_be_document(parents, file):
@@ -351,7 +350,7 @@ def infer_fields(documents: Sequence[JsonObject], *, path: str = "", depth: int 
         if not path and name == "id":
             continue
         where = f"{path}.{name}" if path else name
-        if field_name_problems(name, ""):
+        if not FieldDef.is_name(name):
             left_out.append(where)
             continue
         values = [document[name] for document in documents if document.get(name) is not None]

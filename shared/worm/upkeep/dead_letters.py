@@ -22,19 +22,21 @@ latest after `HIDDEN_SECONDS`. The number of received messages is limited.
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 from worm.clock import iso_seconds
 from worm.errors import Invalid, NotFound, Unavailable, WormError, shown
 from worm.formats import JsonValue, loads
 from worm.upkeep.deployment.aws import Aws, asking
 from worm.upkeep.deployment.stack import DEAD_LETTERS, FUNCTION, QUEUE, Stack
+from worm.upkeep.verdicts import DeadLetterFacts, LookUp
 from worm.upkeep.workers.batch import MAX_MESSAGE_BYTES, REASON_ATTRIBUTE, events_of
 from worm.values import dataclass
 
@@ -274,11 +276,26 @@ def queues_of(aws: Aws, stack: Stack, name: str | None = None) -> list[DeadLette
     ]
 
 
-def about(queue: DeadLetterQueue, key: str, *, bucket: str, prefix: str = "") -> list[Letter]:
-    """The letters about this key. They stay in the queue."""
+def find_letters(queues: Sequence[DeadLetterQueue], url: str) -> LookUp | None:
+    """Finds the letters about a key of the location at this URL; they stay in the queues. None: there are no queues, or
+    it is no bucket."""
+    place = urlsplit(url)
+    if not queues or place.scheme != "s3":
+        return None
+    prefix = place.path.strip("/")
+
+    def look_up(key: str) -> Sequence[DeadLetterFacts]:
+        wanted = place.netloc, f"{prefix}/{key}" if prefix else key
+        found = [one for queue in queues for one in _about(queue, wanted)]
+        return [DeadLetterFacts(one.reason, iso_seconds(one.sent)) for one in found]
+
+    return look_up
+
+
+def _about(queue: DeadLetterQueue, wanted: tuple[str, str]) -> list[Letter]:
     try:
         with queue.letters() as letters:
-            found = [one for one in letters if (bucket, prefix + key) in one.keys]
+            found = [one for one in letters if wanted in one.keys]
     except (NotFound, Unavailable) as error:
         raise Unavailable(error.message, hint="check --dlq (WORM_DLQ_URL)") from error
     return sorted(found, key=lambda one: (one.reason, one.sent))

@@ -111,9 +111,7 @@ class Prices:
     def read(cls, path: Path | None = None) -> Prices:
         """Our prices, or those of a file in the same format."""
         if path is None:
-            return cls.of(
-                loads(resources.files("worm.upkeep.deployment").joinpath("prices.json").read_bytes()), "prices.json"
-            )
+            return cls.of(loads(resources.files("worm.upkeep").joinpath("prices.json").read_bytes()), "prices.json")
         try:
             return cls.of(loads(path.read_bytes()), str(path))
         except Invalid as mistake:

@@ -10,14 +10,14 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import IO
 
-from worm.formats.strict_json import JsonValue, dumps
+from worm.formats import JsonValue, dumps
 
 JsonRow = Mapping[str, JsonValue]
 SPOOL_ROWS = 1000
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")  # the last four: their wide forms
 
 
-def csv_text(columns: Sequence[str], rows: Iterable[JsonRow], *, raw: bool = False, header: bool = True) -> str:
+def text(columns: Sequence[str], rows: Iterable[JsonRow], *, raw: bool = False, header: bool = True) -> str:
     """RFC 4180. Missing and null are empty; lists and objects are JSON."""
     import csv
 
@@ -44,7 +44,7 @@ def with_others(columns: Sequence[str], rows: Iterable[JsonRow]) -> list[str]:
     return [*columns, *sorted(others)]
 
 
-def csv_chunks(
+def chunks(
     columns: list[str], batches: Iterable[Sequence[JsonRow]], *, is_closed: bool, raw: bool = False
 ) -> Iterator[tuple[int, str]]:
     """The number of rows, and their text. `is_closed`: rows have no fields beside the columns. Otherwise the header
@@ -56,9 +56,9 @@ def csv_chunks(
         if not is_closed:
             known = yield from spooled(spool, columns, batches)
             batches = unspooled(spool)
-        yield 0, csv_text(known, [], raw=raw)
+        yield 0, text(known, [], raw=raw)
         for batch in batches:
-            yield len(batch) if is_closed else 0, csv_text(known, batch, raw=raw, header=False)
+            yield len(batch) if is_closed else 0, text(known, batch, raw=raw, header=False)
 
 
 def spooled(
