@@ -9,7 +9,7 @@ from worm.doors import door
 if TYPE_CHECKING:
     from worm.log import hints
     from worm.log.collect import LogCollector
-    from worm.log.common import LogCompactReport, LogLine, LogProblem, LogRepairReport, LogTools, LogVerifyReport
+    from worm.log.common import LogProblem, LogTools
     from worm.log.config import LogConfig
     from worm.log.fence import LogFiles
     from worm.log.journal.pack import PackReport
@@ -27,7 +27,7 @@ else:
         __name__,
         """
         collect: LogCollector
-        common: LogCompactReport LogLine LogProblem LogRepairReport LogTools LogVerifyReport
+        common: LogProblem LogTools
         config: LogConfig
         fence: LogFiles
         hints:
