@@ -7,25 +7,87 @@ from typing import TYPE_CHECKING
 from worm.doors import door
 
 if TYPE_CHECKING:
-    from worm.collections import layout
-    from worm.collections import portions
+    from worm.collections import layout, portions
     from worm.collections.claiming import Claiming
     from worm.collections.claims import Claims, Digests, Finding, Holders, Reservation, Rows, UniqueValue, Wanted
     from worm.collections.collection import Collection, EntityOutcome
     from worm.collections.difference import Diff, FieldDiff, diff
-    from worm.collections.documents import ACTOR, AGAIN, DocumentVersion, EXISTS, MAX_DOCUMENT_BYTES, NOTE, NO_VERSION, OP, Origin, RESERVED, TRUST, author_metadata, is_written_over, write_metadata
-    from worm.collections.entries import APART, CUT, Change, ChangeSet, Document, HEAD, Head, Heads, OPS, OplogEntry, REBUILT, Row, SEQ_MAX, exact_name, is_cut, row_weight, table_row
-    from worm.collections.id_ranges import AFTER_SLASH, IDS_PER_RANGE_MAX, IdRange, KnownIds, Scan, known_ids, plan_ranges, probed_ranges, punctual, ranges_between, thinned
-    from worm.collections.inventory import COLUMNS, CONFIGURE, Inventory, InventoryFile, MANIFEST_NAME, open_inventory, place_of, version_of
+    from worm.collections.documents import (
+        ACTOR,
+        AGAIN,
+        EXISTS,
+        MAX_DOCUMENT_BYTES,
+        NO_VERSION,
+        NOTE,
+        OP,
+        RESERVED,
+        TRUST,
+        DocumentVersion,
+        Origin,
+        author_metadata,
+        is_written_over,
+        write_metadata,
+    )
+    from worm.collections.entries import (
+        APART,
+        CUT,
+        HEAD,
+        OPS,
+        REBUILT,
+        SEQ_MAX,
+        Change,
+        ChangeSet,
+        Document,
+        Head,
+        Heads,
+        OplogEntry,
+        Row,
+        exact_name,
+        is_cut,
+        row_weight,
+        table_row,
+    )
+    from worm.collections.id_ranges import (
+        AFTER_SLASH,
+        IDS_PER_RANGE_MAX,
+        IdRange,
+        KnownIds,
+        Scan,
+        known_ids,
+        plan_ranges,
+        probed_ranges,
+        punctual,
+        ranges_between,
+        thinned,
+    )
+    from worm.collections.inventory import (
+        COLUMNS,
+        CONFIGURE,
+        MANIFEST_NAME,
+        Inventory,
+        InventoryFile,
+        open_inventory,
+        place_of,
+        version_of,
+    )
     from worm.collections.layout import ArchiveName, KeyInfo, KeyKind, StorageResolver
-    from worm.collections.oplog import Archive, ArchiveView, MIN_AGE, Oplog, Seqs, StateAt, seqs_add
+    from worm.collections.oplog import MIN_AGE, Archive, ArchiveView, Oplog, Seqs, StateAt, seqs_add
     from worm.collections.origins import KEPT, PlainOrigins, Standing
-    from worm.collections.portions import ListedPortions, PORTION_IDS, counted, is_behind
+    from worm.collections.portions import PORTION_IDS, ListedPortions, counted, is_behind
     from worm.collections.reconcile import Reconciled, Sighting, Survey, failure_of
     from worm.collections.recording import StoredWrite, record_writes
     from worm.collections.snapshots import Snapshot, SnapshotInfo
     from worm.collections.trash import Deletion, Tombstone, Trash, Trashed, delete_unchanged
-    from worm.collections.walks import IdSource, IdWalk, Objects, PART_IDS, TASK_IDS_MAX, documents_of, histories_of, oplogs_of
+    from worm.collections.walks import (
+        PART_IDS,
+        TASK_IDS_MAX,
+        IdSource,
+        IdWalk,
+        Objects,
+        documents_of,
+        histories_of,
+        oplogs_of,
+    )
 else:
     __getattr__ = door(
         __name__,

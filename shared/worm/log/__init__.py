@@ -1,4 +1,12 @@
-"""The fenced commit log on object storage: segments under a lease, one PUT each."""
+"""The fenced commit log on object storage: segments under a lease, one PUT each, and one writer at a time.
+
+A *slot* holds a segment; every record has an LSN. The *root* and the *lease* (`LogFiles`) decide who writes and what is
+collected. Open a log of your own with `open_log`; the page store builds on `LogWriter`, `NamedCommit` and `LogReader`.
+`DbKeys` are all keys below `db/`, and `hints` say what to do about damage. The journal of a directory is here, too.
+
+An acknowledged commit is never lost, and a damaged log never looks like a shorter one. The log does not know what its
+records mean, so it never decides which of them are still needed.
+"""
 
 from __future__ import annotations
 

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from worm.query import request_text
     from worm.query.aggregate import Aggregate, Distinct, Percentiles
     from worm.query.budget import TooExpensive, at_most
-    from worm.query.execute import Answer, CHUNK, Reader, as_row, counted, current_states, read_documents
-    from worm.query.filters import Filter, LIST_MAX, identity
+    from worm.query.execute import CHUNK, Answer, Reader, as_row, counted, current_states, read_documents
+    from worm.query.filters import LIST_MAX, Filter, identity
     from worm.query.needs import Request, is_covered
     from worm.query.own_writes import AsStored, DocumentState, IndexedValues, NoWrites, OtherStates, OwnWrite, OwnWrites
-    from worm.query.planner import Actual, Cost, Plan, REBUILD
+    from worm.query.planner import REBUILD, Actual, Cost, Plan
     from worm.query.query import Query, Sort
     from worm.query.request_text import filter_fields
     from worm.query.stream import Stream

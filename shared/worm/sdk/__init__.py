@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from worm.sdk.rows import Rows
     from worm.sdk.searching import HistoryEntry, HistoryRows
     from worm.sdk.shapes import Dicts
-    from worm.sdk.sql import MEMORY_LIMIT, SqlLimits, SqlRows, TIMEOUT_SECONDS, json_row, run_sql
+    from worm.sdk.sql import MEMORY_LIMIT, TIMEOUT_SECONDS, SqlLimits, SqlRows, json_row, run_sql
     from worm.sdk.transacting import DocumentTransaction
     from worm.sdk.writing import DocumentDraft
 else:

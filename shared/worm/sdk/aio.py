@@ -55,16 +55,7 @@ from worm.tables import (
     VerifyReport,
     silent,
 )
-from worm.upkeep import (
-    Maintenance,
-    ModelProgress,
-    PurgeReport,
-    PushPlan,
-    PushReport,
-    RepairReport,
-    SweepReport,
-    Why,
-)
+from worm.upkeep import Maintenance, ModelProgress, PurgeReport, PushPlan, PushReport, RepairReport, SweepReport, Why
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -1,7 +1,10 @@
 """Spaces: transactions over many documents, every past state, branches and blobs, over one order of commits.
 
-The meaning of a space is defined once, above a small `Backend` (backend.py); a backend stores rows. `sqlite:///…`
-stores them in the tables of one database per space.
+`Space` is the whole interface; a small `Backend` below it stores rows, in SQLite or in a page store. In `bridge/` are
+the models in a space: `SpaceModel` reads and commits their documents, `BranchModel` does so on a branch,
+`DocumentMerge` merges one, and `DocumentRun` makes documents follow the log. `SpaceTools` is for `worm space`.
+
+The log of a space is the truth: a commit never changes afterward, and a transaction is in it completely or not at all.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
     from worm.spaces.bridge.branches import BranchModel
     from worm.spaces.bridge.commits import KnownDocument, SpaceModel, Write
     from worm.spaces.bridge.document_merge import DocumentMerge
-    from worm.spaces.bridge.following import Following, Materialized, mend
+    from worm.spaces.bridge.following import DocumentRun, Materialized, mend
     from worm.spaces.bridge.origins import SpaceOrigins, outdated
     from worm.spaces.checking import SpaceReport
     from worm.spaces.merging import MergePlan, Policy
@@ -30,7 +33,7 @@ else:
         bridge.branches: BranchModel
         bridge.commits: KnownDocument SpaceModel Write
         bridge.document_merge: DocumentMerge
-        bridge.following: Following Materialized mend
+        bridge.following: DocumentRun Materialized mend
         bridge.origins: SpaceOrigins outdated
         checking: SpaceReport
         merging: MergePlan Policy

@@ -7,13 +7,24 @@ from typing import TYPE_CHECKING
 from worm.doors import door
 
 if TYPE_CHECKING:
-    from worm.spark.cluster import JobSpec, check_shared, failures_of_tasks, job_parser, job_spec, parallelism, say, spark_session, specs_of, store_at
+    from worm.spark.cluster import (
+        JobSpec,
+        check_shared,
+        failures_of_tasks,
+        job_parser,
+        job_spec,
+        parallelism,
+        say,
+        spark_session,
+        specs_of,
+        store_at,
+    )
     from worm.spark.export_frames import export_frame
     from worm.spark.export_lake import Exported, export_table
-    from worm.spark.export_request import BROKEN, ExportRequest, FORMATS, FROM, MODES, TABLES, refuse_overlap
+    from worm.spark.export_request import BROKEN, FORMATS, FROM, MODES, TABLES, ExportRequest, refuse_overlap
     from worm.spark.export_writing import DELTA, explain, require_package, sized_files, write_frame
     from worm.spark.inventory_frames import InventoryTable, Source
-    from worm.spark.oplog_archives import CompactReport, Compactor, oplogs
+    from worm.spark.oplog_archives import Compactor, CompactReport, oplogs
     from worm.spark.rebuild_job import RebuildReport, rebuild, rebuild_incrementally, rebuild_models
     from worm.spark.rebuild_tasks import Walked, run_rounds
     from worm.spark.shares import planned_ranges

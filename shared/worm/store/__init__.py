@@ -7,13 +7,46 @@ from typing import TYPE_CHECKING
 from worm.doors import door
 
 if TYPE_CHECKING:
-    from worm.store.base import Attempt, AttemptOutcome, Condition, Durability, Gone, IfAbsent, IfMatch, Listed, Lost, METADATA_BYTES_MAX, NULL_VERSION, NotModified, Object, ObjectInfo, PUT_ID, PUT_TRY, Put, Read, RequestCounter, RequestMeter, Store, Version, Won, acceptable, attempt_of, check_store, exact_etag, is_directory, is_remote, metered, same_version, whole_seconds
-    from worm.store.bucket import BucketSettings, MINIMUM_SIZE, SETTINGS, Setting, Unreadable, same
+    from worm.store.base import (
+        METADATA_BYTES_MAX,
+        NULL_VERSION,
+        PUT_ID,
+        PUT_TRY,
+        Attempt,
+        AttemptOutcome,
+        Condition,
+        Durability,
+        Gone,
+        IfAbsent,
+        IfMatch,
+        Listed,
+        Lost,
+        NotModified,
+        Object,
+        ObjectInfo,
+        Put,
+        Read,
+        RequestCounter,
+        RequestMeter,
+        Store,
+        Version,
+        Won,
+        acceptable,
+        attempt_of,
+        check_store,
+        exact_etag,
+        is_directory,
+        is_remote,
+        metered,
+        same_version,
+        whole_seconds,
+    )
+    from worm.store.bucket import MINIMUM_SIZE, SETTINGS, BucketSettings, Setting, Unreadable, same
     from worm.store.cas import CasFile, Invariant, InvariantBroken, Rules
     from worm.store.memory import MemoryStore
     from worm.store.open import bucket_and_prefix, in_the_way, irregular_files, open_store, split_url
     from worm.store.pace import far_apart
-    from worm.store.parallel import Portions, Postponed, Room, THREADS, TURN_BYTES, carried, chunked, in_parallel
+    from worm.store.parallel import THREADS, TURN_BYTES, Portions, Postponed, Room, carried, chunked, in_parallel
     from worm.store.posix import fcntl
     from worm.store.probe import PROBE_PREFIX, ensure_safe, ensure_safe_once, trust
     from worm.store.resolve import ResolvedWrites

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from worm.doors import door
 
 if TYPE_CHECKING:
-    from worm.upkeep import costs
-    from worm.upkeep import dead_letters
+    from worm.upkeep import costs, dead_letters
     from worm.upkeep.adopt import push, push_session
     from worm.upkeep.deployment.aws import Aws
     from worm.upkeep.deployment.checkup import Checkup, Health, table_freshness
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from worm.upkeep.sweep import Sweep, scheduled
     from worm.upkeep.sweep_cursor import SweepCursor
     from worm.upkeep.sweep_listing import RangeListing, Seen
-    from worm.upkeep.sweep_pass import DocumentPass, EVERYTHING, HistoryPass, How, SweepReport
+    from worm.upkeep.sweep_pass import EVERYTHING, DocumentPass, HistoryPass, How, SweepReport
     from worm.upkeep.verdicts import Verdict, Why
     from worm.upkeep.verify_record import record_verify
     from worm.upkeep.verifying import verify_model
@@ -31,7 +30,14 @@ if TYPE_CHECKING:
     from worm.upkeep.workers.apply import Apply
     from worm.upkeep.workers.capture import Capture
     from worm.upkeep.workers.compact import Compact
-    from worm.upkeep.workers.lambdas import Function, NO_SCHEMA, PartialBatchAnswer, Reporting, ScheduleAnswer, seconds_left
+    from worm.upkeep.workers.lambdas import (
+        NO_SCHEMA,
+        Function,
+        PartialBatchAnswer,
+        Reporting,
+        ScheduleAnswer,
+        seconds_left,
+    )
     from worm.upkeep.workers.tables import Fold
 else:
     __getattr__ = door(
