@@ -16,7 +16,6 @@ from worm.doors import door
 
 if TYPE_CHECKING:
     from worm.log import hints
-    from worm.log.collect import LogCollector
     from worm.log.common import LogProblem, LogTools
     from worm.log.config import LogConfig
     from worm.log.fence import LogFiles
@@ -34,7 +33,6 @@ else:
     __getattr__ = door(
         __name__,
         """
-        collect: LogCollector
         common: LogProblem LogTools
         config: LogConfig
         fence: LogFiles
