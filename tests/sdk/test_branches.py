@@ -15,7 +15,7 @@ from tests.emulators import new_bucket
 from worm.errors import Conflict, Invalid, NotFound, UniqueViolation
 from worm.formats import load_schema
 from worm.sdk.database import BranchSession, Worm
-from worm.sdk.merging import Merge
+from worm.spaces.bridge.document_merge import DocumentMerge
 from worm.spaces.operations import SpaceConfig
 from worm.spaces.results import BothChanged, BranchMoved, MergeConflict
 
@@ -491,19 +491,19 @@ def test_a_large_merge_goes_on_where_it_was_interrupted(db: Worm, monkeypatch: p
     db.space("main").config = SpaceConfig(merge_operations_max=10)
     draft, main = db.branch("draft").model("Customer"), db.model("Customer")
     draft.insert_many([{"id": f"n{number:03d}", "name": "new"} for number in range(45)])
-    original = Merge._sent
+    original = DocumentMerge.commit
     sent: list[int] = []
 
-    def killed(self: Merge, *args: Any) -> Any:
+    def killed(self: DocumentMerge, *args: Any, **named: Any) -> Any:
         if len(sent) == 2:
             raise KeyboardInterrupt
         sent.append(1)
-        return original(self, *args)
+        return original(self, *args, **named)
 
-    monkeypatch.setattr(Merge, "_sent", killed)
+    monkeypatch.setattr(DocumentMerge, "commit", killed)
     with pytest.raises(KeyboardInterrupt):
         db.merge("draft")
-    monkeypatch.setattr(Merge, "_sent", original)
+    monkeypatch.setattr(DocumentMerge, "commit", original)
     assert main.count({"name": "new"}) == 20
     assert len(db.diff("draft")) == 25
     [done] = db.merge("draft")
@@ -530,16 +530,16 @@ def test_a_merge_of_more_than_a_thousand_documents(db: Worm) -> None:
 def test_what_another_commits_meanwhile_is_planned_again(db: Worm, monkeypatch: pytest.MonkeyPatch) -> None:
     main, draft = db.model("Customer"), db.branch("draft").model("Customer")
     draft.patch("c0", {"name": "theirs"})
-    original = Merge._sent
+    original = DocumentMerge.commit
     done: list[int] = []
 
-    def late(self: Merge, *args: Any) -> Any:
+    def late(self: DocumentMerge, *args: Any, **named: Any) -> Any:
         if not done:
             done.append(1)
             main.patch("c0", {"score": 9})
-        return original(self, *args)
+        return original(self, *args, **named)
 
-    monkeypatch.setattr(Merge, "_sent", late)
+    monkeypatch.setattr(DocumentMerge, "commit", late)
     with pytest.raises(MergeConflict):
         db.merge("draft")
     done.clear()

@@ -17,9 +17,9 @@ from worm.formats import JsonObject, JsonValue
 
 if TYPE_CHECKING:
     from worm.sdk import BranchChange, MergeResult
-    from worm.spaces import BothChanged, Branch, PolicyName
+    from worm.spaces import BothChanged, Branch, Policy
 
-POLICIES: dict[str, PolicyName] = {
+POLICIES: dict[str, Policy] = {
     "fail": "fail",
     "ours": "ours",
     "theirs": "theirs",

@@ -7,6 +7,7 @@ Records of a log are printed as lines that people can read and `grep` can search
 from __future__ import annotations
 
 from base64 import b64decode
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,16 +20,7 @@ from worm.cli.output import GAP, Report, ReportFormat, count, echo, echo_json, e
 from worm.clock import iso_millis
 from worm.errors import Corrupt, Invalid
 from worm.formats import JsonObject, JsonValue, dumps, frames
-from worm.log import (
-    CommitLogTools,
-    DbKeys,
-    LogCompactReport,
-    LogLine,
-    LogRepairReport,
-    LogTools,
-    LogVerifyReport,
-    databases,
-)
+from worm.log import CommitLogTools, DbKeys, LogTools, databases
 from worm.store import Store
 
 if TYPE_CHECKING:
@@ -126,22 +118,18 @@ def verify(target: Target, name: LogName = None, branch: LogBranch = "", format:
     """
     report = _tools(target, name, branch).verify()
     if format is ReportFormat.json:
-        echo_json({"clean": report.is_clean} | _report_shape(report))
+        echo_json({"clean": report.is_clean} | _report_shape(asdict(report)))
     else:
-        _show_verify(report)
+        figures = (report.records, report.size, report.documents, report.committed, report.aborted, report.dangling)
+        echo_table(COLUMNS, [[f"{one:,}" for one in (*figures, report.torn)]], right=COLUMNS)
+        for problem in report.problems:
+            echo(f"{problem.kind}  {printable(problem.key)}: {printable(problem.detail)}")
+        if report.kept_from > 1:
+            echo(f"the log is kept since LSN {report.kept_from}; earlier records are deleted")
+        echo(count(len(report.problems), "problem") if report.problems else "no problems")
     if not report.is_clean:
         damaged = any(one.kind == "log-damaged" for one in report.problems)
         raise typer.Exit(Corrupt.exit_code if damaged else EXIT_DIFFERENCES)
-
-
-def _show_verify(report: LogVerifyReport) -> None:
-    figures = (report.records, report.size, report.documents, report.committed, report.aborted, report.dangling)
-    echo_table(COLUMNS, [[f"{one:,}" for one in (*figures, report.torn)]], right=COLUMNS)
-    for problem in report.problems:
-        echo(f"{problem.kind}  {printable(problem.key)}: {printable(problem.detail)}")
-    if report.kept_from > 1:
-        echo(f"the log is kept since LSN {report.kept_from}; earlier records are deleted")
-    echo(count(len(report.problems), "problem") if report.problems else "no problems")
 
 
 def repair(
@@ -156,7 +144,7 @@ def repair(
     """Keep the intact beginning of a damaged log and set the rest aside. Nothing is deleted."""
     report = _tools(target, name, branch, for_writing=not dry_run).repair(dry_run=dry_run)
     if format is ReportFormat.json:
-        echo_json({"dryRun": dry_run} | _report_shape(report))
+        echo_json({"dryRun": dry_run} | _report_shape(asdict(report)))
     elif report.reason is None:
         echo(f"nothing to repair: {count(report.kept, 'record')}")
     else:
@@ -172,7 +160,7 @@ def compact(target: Target, name: LogName = None, branch: LogBranch = "", format
     """Rewrite the log to its minimal form: the state stays the same, the intermediate steps are removed."""
     report = _tools(target, name, branch, for_writing=True).compact()
     if format is ReportFormat.json:
-        echo_json(_report_shape(report))
+        echo_json(_report_shape(asdict(report)))
     else:
         before = f"{count(report.records_before, 'record')}, {count(report.size_before, 'byte')}"
         echo(f"{before} -> {count(report.records_after, 'record')}, {count(report.size_after, 'byte')}")
@@ -195,7 +183,7 @@ def cat(
         if isinstance(item, frames.Torn):
             show_torn(item)
         elif ns in (None, item.value.get("ns")) and op in (None, item.value.get("op")):
-            echo(shown(item, raw=raw))
+            echo(item.line if raw else shown(item.lsn, item.value))
 
 
 def tail(
@@ -213,12 +201,12 @@ def tail(
         if isinstance(item, frames.Torn):
             show_torn(item)
         else:
-            echo(shown(item, raw=raw))
+            echo(item.line if raw else shown(item.lsn, item.value))
 
 
-def _report_shape(report: LogVerifyReport | LogRepairReport | LogCompactReport) -> JsonObject:
+def _report_shape(report: Mapping[str, object]) -> JsonObject:
     """A report as JSON, its names in camelCase."""
-    return {_camel(name): _json(value) for name, value in asdict(report).items()}
+    return {_camel(name): _json(value) for name, value in report.items()}
 
 
 def _json(value: object) -> JsonValue:
@@ -233,15 +221,13 @@ def _camel(name: str) -> str:
     return first + "".join(part.title() for part in rest)
 
 
-def shown(item: LogLine, *, raw: bool) -> str | bytes:
-    """`lsn  time  txn  op  ns  id  content`, with `-` for missing parts; raw is the stored line."""
-    if raw:
-        return item.line
-    value = _decoded(item.value)
+def shown(lsn: int, record: JsonObject) -> str:
+    """`lsn  time  txn  op  ns  id  content`, with `-` for missing parts."""
+    value = _decoded(record)
     rest = {name: member for name, member in value.items() if name not in _HEADER}
     (only,) = rest.values() if len(rest) == 1 and next(iter(rest)) in _BARE else (rest,)
     texts = (
-        str(item.lsn),
+        str(lsn),
         _time(value.get("ts")),
         NONE if "txn" not in value else f"txn={dumps(value['txn']).decode()}",
         _text(value.get("op")),

@@ -1,4 +1,12 @@
-"""The fenced commit log on object storage: segments under a lease, one PUT each."""
+"""The fenced commit log on object storage: segments under a lease, one PUT each, and one writer at a time.
+
+A *slot* holds a segment; every record has an LSN. The *root* and the *lease* (`LogFiles`) decide who writes and what is
+collected. Open a log of your own with `open_log`; the page store builds on `LogWriter`, `NamedCommit` and `LogReader`.
+`DbKeys` are all keys below `db/`, and `hints` say what to do about damage. The journal of a directory is here, too.
+
+An acknowledged commit is never lost, and a damaged log never looks like a shorter one. The log does not know what its
+records mean, so it never decides which of them are still needed.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +16,7 @@ from worm.doors import door
 
 if TYPE_CHECKING:
     from worm.log import hints
-    from worm.log.collect import LogCollector
-    from worm.log.common import LogCompactReport, LogLine, LogProblem, LogRepairReport, LogTools, LogVerifyReport
+    from worm.log.common import LogProblem, LogTools
     from worm.log.config import LogConfig
     from worm.log.fence import LogFiles
     from worm.log.journal.pack import PackReport
@@ -26,8 +33,7 @@ else:
     __getattr__ = door(
         __name__,
         """
-        collect: LogCollector
-        common: LogCompactReport LogLine LogProblem LogRepairReport LogTools LogVerifyReport
+        common: LogProblem LogTools
         config: LogConfig
         fence: LogFiles
         hints:

@@ -100,7 +100,10 @@ class CommitLogTools:
     def collect(self, before: Position, *, dry_run: bool) -> Collected:
         """Delete old slots of a log of documents, up to a position."""
         self._found_root(LogFiles(self._store, self._keys, clock=self._clock, ids=self._ids, kind="documents"))
-        upto = self._reader.slot_before(max(0, self._reader.lsn_of(before) - 1))
+        return self.collect_slots(self._reader.slot_before(max(0, self._reader.lsn_of(before) - 1)), dry_run=dry_run)
+
+    def collect_slots(self, upto: int, *, dry_run: bool) -> Collected:
+        """Delete slots up to this one that are old enough, whatever their records are."""
         collector = LogCollector(self._store, self._keys, config=self._config, clock=self._clock, ids=self._ids)
         return collector.run(upto, dry_run=dry_run)
 

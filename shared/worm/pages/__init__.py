@@ -1,7 +1,11 @@
 """Pages by name and LSN: an LSM tree of immutable layer files on object storage, fed by the commit log.
 
 A *page* is bytes under a name; every change of it is a *version* with the LSN that made it. A *layer* is one object
-that holds versions, sorted; a reader fetches its index and single blocks, never the whole layer.
+that holds versions, sorted; a reader fetches its index and single blocks, never the whole layer. `PageDb` writes a
+branch, `PageReader` reads one, `Applier` and `Maintainer` bring layers up to date, and `PageTools` has everything else
+that `worm db` can do. `space_record` says which pages a commit of a space makes.
+
+A layer is never changed after it was written, and never deleted while a promised read needs it.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 
 from worm.clock import Clock, Ids, SystemClock
 from worm.errors import Fenced
-from worm.log import DbKeys, LogCollector
+from worm.log import CommitLogTools, DbKeys
 from worm.pages.layer_name import LayerName
 from worm.pages.layers import Bounds, without
 from worm.pages.manifest import Dropped, Layer, Mark, PageBranch, Pages
@@ -104,10 +104,12 @@ class PageCollector:
         if upto < 1:
             return 0, 0
         keys = DbKeys(self.root.keys.db_id, branch.id)
-        collector = LogCollector(self._store, keys, config=pages.config.log, clock=self._clock, ids=self._ids)
+        log = CommitLogTools(
+            self._store, keys, must_exist=False, config=pages.config.log, clock=self._clock, ids=self._ids
+        )
         try:
             with self.root.while_there(name, branch.id):
-                done = collector.run(upto, dry_run=dry_run)
+                done = log.collect_slots(upto, dry_run=dry_run)
         except Fenced:
             return 0, 0  # it was deleted in the meantime, and another run has started to remove it
         return done.deleted, done.bytes

@@ -23,7 +23,7 @@ from worm.sdk.model import Model
 from worm.sdk.past import PastMoment
 from worm.sdk.searching import HistorySource
 from worm.sdk.shapes import Shape
-from worm.spaces import BranchModel, BranchOplog, check_id, entity_name
+from worm.spaces import BranchModel
 from worm.store import Object
 from worm.tables import RETENTION_DAYS, LakeStatus, Progress, Publication, silent, table_status
 from worm.upkeep import Session
@@ -50,14 +50,14 @@ class BranchedModel(Model[D]):
     def _checked(self, entity_id: object) -> str:
         """Also rejects ids that a log cannot have, before they look like damage of stored data."""
         checked = super()._checked(entity_id)
-        check_id(entity_name(self.name, checked), "id")
+        BranchModel.check_id(self.name, checked)
         return checked
 
     def _seen_collection(self, collection: Collection) -> Collection:
         """With the history of the branch."""
         seen = copy(collection)
         space = partial(self._session.space, cast(str, collection.definition.space))
-        seen.oplog = BranchOplog(collection.oplog, collection.name, self._branch, space)
+        seen.oplog = BranchModel.history(collection, self._branch, space)
         return seen
 
     def _open_log(self, space: str) -> SpaceModel:
@@ -153,7 +153,7 @@ class BranchedModel(Model[D]):
         self._require_trash()
         self._begin_write(creates=True)
         entity_id, space = self._checked(id), self._log.space
-        entity = entity_name(self.name, entity_id)
+        entity = self._log.entity(entity_id)
         state = space.read(entity, branch=self._branch)
         if self._log.exists(entity_id, None):
             hint = Hint(

@@ -8,47 +8,22 @@ conflict.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from worm.collections import Diff, Document, FieldDiff, layout
 from worm.errors import Conflict, Invalid, WormError, shown
-from worm.formats import JsonObject, ModelDef, Schema, dumps, same
+from worm.formats import JsonObject, ModelDef, Schema, dumps
 from worm.sdk.access import Touched
 from worm.sdk.bulk import groups_of
 from worm.sdk.document import About
 from worm.sdk.model import Model
 from worm.sdk.reading import references_in, referred_model
-from worm.spaces import (
-    DELETE,
-    MAIN,
-    BothChanged,
-    BranchMoved,
-    CommitOutcome,
-    Committed,
-    KnownDocument,
-    MergeConflict,
-    MergePlan,
-    Policy,
-    ReadConflict,
-    Space,
-    SpaceConfig,
-    SpaceModel,
-    Write,
-    actor_of_commit,
-    branch_name,
-    check_branch,
-    combined,
-    commit,
-    entity_name,
-    policy_name,
-    written_over,
-)
+from worm.spaces import DocumentMerge, KnownDocument, MergePlan, Policy, Space, SpaceModel, Write
 from worm.store import chunked, in_parallel
 from worm.upkeep import Session
 
-ATTEMPTS = 10
 NOTE_BYTES = 512
 """An upper limit for what the record of a merge says about a document besides the document itself, with usual names."""
 PROBLEMS_MAX = 3
@@ -119,7 +94,11 @@ class _Write:
 
     @property
     def entity(self) -> str:
-        return entity_name(self.model.name, self.id)
+        return self.logged.entity(self.id)
+
+    def to_write(self, at: int, note: JsonObject) -> Write:
+        """The same for a commit, of a plan as of commit `at`."""
+        return Write(self.logged, self.id, self.known.document, self.after, at, note=note)
 
 
 class Merge:
@@ -129,16 +108,7 @@ class Merge:
         self._session = session
         self._target = target
         self._space_name = space
-        self._branch, self._into = check_branch(branch), check_branch(into)
-        self._changes: dict[str, tuple[bool, list[str]]] | None = None
-
-    @property
-    def _space(self) -> Space:
-        return self._session.space(self._space_name)
-
-    @property
-    def _names(self) -> tuple[str, str]:
-        return branch_name(self._branch), branch_name(self._into)
+        self._documents = DocumentMerge(partial(session.space, space), branch, into, self._uploaded)
 
     @property
     def _schema(self) -> Schema:
@@ -147,91 +117,29 @@ class Merge:
     def diff(self) -> list[BranchChange]:
         """What a merge would change, in the order of models and ids. Documents that both sides changed are shown as on
         the branch."""
-        plan = self._space.plan_merge(self._branch, self._into, "fail")
-        both = {one.id: one for one in _real(plan.conflicts)}
-        values = {**plan.changes, **_settled(plan.conflicts), **self._uploads_deleted(plan)}
-        values |= {one.id: one.theirs.value for one in both.values()}
-        return self._described(self._before(plan, values), values, both)
+        return self._described(self._documents.compare())
 
     def run(self, policy: Policy, about: About, *, dry_run: bool, check_references: bool) -> MergeResult:
         """Checked, then committed. Planned again if another writer changes any of it in the meantime."""
-        policy_name(policy)
-        for attempt in range(ATTEMPTS):
-            try:
-                return self._attempt(policy, about, dry_run=dry_run, check_references=check_references)
-            except (ReadConflict, BranchMoved):
-                if attempt == ATTEMPTS - 1:
-                    raise
-        raise AssertionError("unreachable")
+        return self._documents.until_decided(
+            lambda: self._attempt(policy, about, dry_run=dry_run, check_references=check_references)
+        )
 
     def _attempt(self, policy: Policy, about: About, *, dry_run: bool, check_references: bool) -> MergeResult:
-        plan = self._decided(policy)
+        plan = self._documents.plan(policy)
         self._check_models(plan)
-        before = self._before(plan, plan.values)
-        changes = self._described(before, plan.values, {one.id: one for one in _real(plan.conflicts)})
+        changes = self._described(plan)
         writes = self._writes(plan)
         if check_references:
             self._check_references(writes)
         self._check_unique(writes)
         if dry_run or not plan.is_needed:
-            return MergeResult(*self._names, plan.merge_id, (), tuple(changes))
+            return MergeResult(*self._documents.names, plan.merge_id, (), tuple(changes))
         merge_id = plan.merge_id or self._session.ids.ulid()
         seqs = self._commit(plan, writes, merge_id, about)
-        return MergeResult(*self._names, merge_id, seqs, tuple(changes))
+        return MergeResult(*self._documents.names, merge_id, seqs, tuple(changes))
 
     # The writes
-
-    def _decided(self, policy: Policy) -> MergePlan:
-        """The plan with a decision for each conflict; `MergeConflict` lists all that the policy leaves open."""
-        by_fields = isinstance(policy, str) and policy.startswith("fields")
-        plan = self._space.plan_merge(self._branch, self._into, "fail" if by_fields else policy)
-        decided = _settled(plan.conflicts)
-        undecided: list[BothChanged] = []
-        for conflict in plan.conflicts if by_fields else ():
-            if conflict.id not in decided:
-                value, paths = _combined(conflict, str(policy))
-                if paths is None:
-                    decided[conflict.id] = value
-                else:
-                    undecided.append(replace(conflict, fields=paths))
-        if undecided:
-            raise MergeConflict(undecided)
-        plan = replace(plan, decided={**plan.decided, **decided}, policy=policy_name(policy))
-        if plan.undecided:
-            raise MergeConflict(plan.undecided)
-        return replace(plan, changes={**plan.changes, **self._uploads_deleted(plan)})
-
-    def _uploads_deleted(self, plan: MergePlan) -> dict[str, JsonObject | None]:
-        """Documents that the branch deleted and that were never in the log of the other branch: uploads. The plan of
-        the log cannot know them."""
-        changes = self._own_changes()
-        asked = [one for one, (is_deletion, _) in changes.items() if is_deletion and one not in plan.values]
-        gone: dict[str, JsonObject | None] = {}
-        for some in chunked(sorted(asked), ASKED_AT_ONCE):
-            for entity, state in self._space.read_many(some, branch=self._into, at=plan.at).items():
-                if state.seq == 0 and self._uploaded(entity, plan.at) is not None:
-                    gone[entity] = None
-        return gone
-
-    def _own_changes(self) -> dict[str, tuple[bool, list[str]]]:
-        """For each entity that commits on the branch wrote: whether the last commit deleted it, and who wrote it."""
-        if self._branch == MAIN:
-            return {}
-        if self._changes is None:
-            found: dict[str, tuple[bool, list[str]]] = {}
-            for entry in self._space.log(after=self._space.branch(self._branch).created_seq):
-                operations = entry.original.get("operations")
-                if check_branch(entry.branch) != self._branch or not isinstance(operations, list):
-                    continue
-                actor = actor_of_commit(entry)
-                for one in operations:
-                    if isinstance(one, dict):
-                        entity = str(one.get("id"))
-                        authors = found.get(entity, (False, []))[1]
-                        more = [] if actor is None or actor in authors else [actor]
-                        found[entity] = (one.get("op") == DELETE, [*authors, *more])
-            self._changes = found
-        return self._changes
 
     def _place(self, entity: str) -> tuple[str, str] | None:
         """Model and id; None for an entity that is not a document of this session's models."""
@@ -239,31 +147,23 @@ class Merge:
         known = self._schema.models.get(model) if slash else None
         return (model, entity_id) if known is not None and known.space == self._space_name else None
 
-    def _before(self, plan: MergePlan, values: Iterable[str]) -> dict[str, JsonObject | None]:
-        """The current state of these in `into`. Those that its log never had may be uploads."""
-        found: dict[str, JsonObject | None] = {}
-        for some in chunked(sorted(values), ASKED_AT_ONCE):
-            for entity, state in self._space.read_many(some, branch=self._into, at=plan.at).items():
-                found[entity] = state.value if state.seq > 0 else self._uploaded(entity, plan.at)
-        return found
-
     def _uploaded(self, entity: str, at: int) -> JsonObject | None:
         place = self._place(entity)
-        logged = None if place is None else self._target(place[0], self._into).logged
+        logged = None if place is None else self._on_target(place[0]).logged
         return None if logged is None or place is None else logged.known(place[1], at).document
 
-    def _described(
-        self, before: Mapping[str, JsonObject | None], after: Mapping[str, JsonObject | None], both: Iterable[str]
-    ) -> list[BranchChange]:
+    def _on_target(self, model: str) -> Model:
+        return self._target(model, self._documents.into)
+
+    def _described(self, plan: MergePlan) -> list[BranchChange]:
         changes: list[BranchChange] = []
-        conflicts = set(both)
-        for entity in sorted(after):
-            place, old, new = self._place(entity), before[entity], after[entity]
-            if place is None or (old is None and new is None) or _says_the_same(old, new):
+        for entity, old, new, is_conflict in self._documents.changes(plan):
+            place = self._place(entity)
+            if place is None:
                 continue
             fields = dict(Diff.between(old, new or {}).diff)
             fields.pop("updatedAt", None)
-            changes.append(BranchChange(*place, old, new, fields, entity in conflicts))
+            changes.append(BranchChange(*place, old, new, fields, is_conflict))
         return changes
 
     def _writes(self, plan: MergePlan) -> list[_Write]:
@@ -276,13 +176,13 @@ class Merge:
         return [one for one in drafts if isinstance(one, _Write)]
 
     def _draft(self, plan: MergePlan, entity: str, place: tuple[str, str]) -> _Write | WormError:
-        model, after = self._target(place[0], self._into), plan.values[entity]
+        model, after = self._on_target(place[0]), plan.values[entity]
         logged = model.logged
         assert logged is not None
         try:
             known = logged.known(place[1], plan.at)
             model._begin_write(creates=known.version is None and after is not None)
-            if known.is_stored and not self._is_known_upload(entity, known):
+            if known.is_stored and not self._documents.is_known_upload(entity, known):
                 raise Conflict(
                     "it was uploaded or edited outside of the SDK on the branch that it would go to",
                     hint="save it there with the SDK or `worm put`, so that the log has it; then merge again",
@@ -293,19 +193,6 @@ class Merge:
             mistake.message = f"{model.name} '{place[1]}': {mistake.message}"
             return mistake
         return _Write(model, logged, place[1], known, after)
-
-    def _is_known_upload(self, entity: str, known: KnownDocument) -> bool:
-        """Is the stored document, which the log never had, the one that the branch started from? Or is there none?"""
-        if known.seq > 0:
-            return False
-        if known.version is None:
-            return True
-        space, state = self._space, self._space.read(entity, branch=self._branch)
-        first = state
-        while state.seq > 0:
-            first, state = state, space.read(entity, branch=self._branch, at=state.seq - 1)
-        entry = next(space.log(after=first.seq - 1, limit=1))
-        return written_over(entry, entity) == known.version.etag
 
     # Checks of the result
 
@@ -332,7 +219,7 @@ class Merge:
                 if value.is_in(write.known.document):
                     continue
                 for holder in write.model.find_all({value.field: {"$eq": value.value}}, select=[value.field]):
-                    name = entity_name(write.model.name, str(holder["id"]))
+                    name = write.logged.entity(str(holder["id"]))
                     if name != write.entity and value.is_in(after.get(name, dict(holder))):
                         hint = (
                             f"nothing was merged: {write.model.name} '{write.id}' would "
@@ -365,12 +252,12 @@ class Merge:
         ]
 
     def _is_there(self, model: str, entity_id: str, after: Mapping[str, Document | None]) -> bool:
-        name = entity_name(model, entity_id)
+        name = self._documents.entity(model, entity_id)
         if name in after:
             return after[name] is not None
         if model not in self._schema.models:
             return True  # it cannot be known
-        return self._target(model, self._into).exists(entity_id)
+        return self._on_target(model).exists(entity_id)
 
     def _orphaned(self, writes: Sequence[_Write], after: Mapping[str, Document | None]) -> list[str]:
         problems: list[str] = []
@@ -387,9 +274,9 @@ class Merge:
     ) -> list[str]:
         found: list[str] = []
         for some in chunked(gone, ASKED_AT_ONCE):
-            rows = self._target(model, self._into).find_all({field: {"$in": list(some)}}, select=[field])
+            rows = self._on_target(model).find_all({field: {"$in": list(some)}}, select=[field])
             for row in rows:
-                name = entity_name(model, str(row["id"]))
+                name = self._documents.entity(model, str(row["id"]))
                 now = after[name] if name in after else dict(row)
                 still = set(references_in((now or {}).get(field))) & set(some)
                 by = f"would be deleted, but {model} '{row['id']}' refers to it in {field}"
@@ -399,24 +286,21 @@ class Merge:
     # Committing
 
     def _commit(self, plan: MergePlan, writes: Sequence[_Write], merge_id: str, about: About) -> tuple[int, ...]:
-        authors = {entity: found[1] for entity, found in self._own_changes().items()}
         by_entity = {write.entity: write for write in writes}
-        chunks = _chunks(plan, by_entity, self._space.config)
+        chunks = _chunks(plan, by_entity, self._documents.space)
+        actor = about.get("actor") or self._session.settings.actor
         seqs: list[int] = []
         for number, entities in enumerate(chunks, 1):
             chosen = [by_entity[one] for one in entities if one in by_entity]
-            notes = {one.entity: self._note(one, about, merge_id, authors) for one in chosen}
-            is_last = number == len(chunks)
-            unchanged = None if self._into == MAIN else seqs[-1] if seqs else plan.at
-            send = partial(
-                self._space.commit_merge,
+            done = self._documents.commit(
                 plan,
-                merge_id=merge_id,
+                [one.to_write(plan.at, self._note(one, about, merge_id)) for one in chosen],
                 only=entities,
-                is_last=is_last,
-                unchanged=unchanged,
+                before=seqs,
+                is_last=number == len(chunks),
+                merge_id=merge_id,
+                actor=actor,
             )
-            done = self._sent(send, plan, chosen, notes, about)
             seqs.append(done.commit.seq)
             models = {one.model.name: one.model for one in chosen}
             for name, model in models.items():
@@ -424,39 +308,15 @@ class Merge:
                 model._maintain([Touched(one.id, unfreed=done.unfreed.get(one.entity)) for one in own])
         return tuple(seqs)
 
-    def _sent(
-        self,
-        commit_merge: Callable[..., Committed | None],
-        plan: MergePlan,
-        chosen: Sequence[_Write],
-        notes: Mapping[str, JsonObject],
-        about: About,
-    ) -> CommitOutcome:
-        """A branch has no claims: a lookup on it holds only until the next commit."""
-        actor = about.get("actor") or self._session.settings.actor
-
-        def send(said: JsonObject) -> Committed:
-            done = commit_merge(about=said)
-            assert done is not None  # an empty plan does not get here
-            return done
-
-        if not chosen:
-            return CommitOutcome(send({} if actor is None else {"actor": actor}))
-        writes = [
-            Write(one.logged, one.id, one.known.document, one.after, plan.at, note=notes[one.entity]) for one in chosen
-        ]
-        return commit(writes, [], actor=actor, send=send, claims=self._into == MAIN)
-
-    def _note(self, write: _Write, about: About, merge_id: str, authors: Mapping[str, Sequence[str]]) -> JsonObject:
-        note: JsonObject = {**(write.model._note(about) or {}), "branch": self._names[0], "merge": merge_id}
-        known = list(authors.get(write.entity, ()))
-        return {**note, "authors": list(known)} if known else note
+    def _note(self, write: _Write, about: About, merge_id: str) -> JsonObject:
+        return self._documents.note(write.entity, write.model._note(about), merge_id)
 
 
-def _chunks(plan: MergePlan, writes: Mapping[str, _Write], config: SpaceConfig) -> list[list[str]]:
+def _chunks(plan: MergePlan, writes: Mapping[str, _Write], space: Space) -> list[list[str]]:
     """The entities of each commit. Documents that pass a unique value to each other are in the same commit."""
     entities = sorted(plan.values)
     shared = [_unique_names(writes.get(one)) for one in entities]
+    config = space.config
     room, left = config.commit_bytes_max - 4096, 0
     chunks: list[list[str]] = [[]]
     for group in groups_of(shared):
@@ -477,50 +337,6 @@ def _unique_names(write: _Write | None) -> set[tuple[str, str, bytes]]:
     claims, model = write.model._collection.claims, write.model.name
     values = [*claims.values(write.known.document), *claims.values(write.after)]
     return {(model, value.field, value.canonical) for value in values}
-
-
-def _real(conflicts: Iterable[BothChanged]) -> list[BothChanged]:
-    """Those in which more than `updatedAt` has changed on both sides, and not in the same way."""
-    listed = list(conflicts)
-    settled = _settled(listed)
-    return [one for one in listed if one.id not in settled]
-
-
-def _settled(conflicts: Iterable[BothChanged]) -> dict[str, JsonObject | None]:
-    """The other changes that count: a field that was changed and changed back is not a change."""
-    found: dict[str, JsonObject | None] = {}
-    for one in conflicts:
-        base, ours, theirs = one.base.value, one.ours.value, one.theirs.value
-        if _says_the_same(ours, theirs) or _says_the_same(theirs, base):
-            found[one.id] = ours
-        elif _says_the_same(ours, base):
-            found[one.id] = theirs
-    return found
-
-
-def _says_the_same(one: JsonObject | None, other: JsonObject | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return same(_without_time(one), _without_time(other))
-
-
-def _without_time(document: JsonObject) -> JsonObject:
-    return {name: value for name, value in document.items() if name != "updatedAt"}
-
-
-def _combined(conflict: BothChanged, policy: str) -> tuple[JsonObject | None, tuple[str, ...] | None]:
-    """The result of a policy by fields for a conflict, or the fields that it leaves open. That both sides have changed
-    `updatedAt` is not a conflict."""
-    base, ours, theirs = conflict.base.value, conflict.ours.value, conflict.theirs.value
-    takes_theirs = policy == "fields-theirs"
-    if ours is None or theirs is None:  # one side deleted it
-        return (None, ()) if policy == "fields" else (theirs if takes_theirs else ours, None)
-    plain = _without_time(ours), _without_time(theirs)
-    result, paths = combined(_without_time(base or {}), *plain, takes_theirs=takes_theirs)
-    if paths and policy == "fields":
-        return None, tuple(paths)
-    times = [one["updatedAt"] for one in (ours, theirs) if isinstance(one.get("updatedAt"), str)]
-    return ({**result, "updatedAt": max(map(str, times))} if times else result), None
 
 
 def _references(definition: ModelDef) -> dict[str, str]:

@@ -234,7 +234,7 @@ class _Restoration:
                     continue
                 op = "restore" if known.version is None else None
                 writes.append(Write(logged, entity_id, known.document, after, known.at, op, note))
-            done = logged.commit(writes, [], model._actor(self._about)) if writes else None
+            done = logged.commit(writes, {}, model._actor(self._about)) if writes else None
         except (Conflict, Invalid):
             return None
         for write in writes:

@@ -27,7 +27,7 @@ from worm.sdk.access import D, Touched
 from worm.sdk.document import DocumentDict, Provenance, decode_version
 from worm.sdk.model import Model
 from worm.sdk.shapes import model_name
-from worm.spaces import ConfirmedRead, KnownDocument, SpaceModel, Write, entity_name
+from worm.spaces import KnownDocument, SpaceModel, Write
 from worm.upkeep import Session
 
 ModelName = str | type[BaseModel] | Model[Any]
@@ -170,10 +170,10 @@ class DocumentTransaction:
             Write(one.logged, one.id, one.known.document, one.after, one.known.at, over=one.known.upload)
             for one in written
         ]
-        reads = [ConfirmedRead(entity, entry.known.at) for entity, entry in self._entries.items()]
+        seen = {entity: entry.known.at for entity, entry in self._entries.items()}
         for entry in self._entries.values():
             entry.logged.confirm(entry.id, entry.known)
-        done = written[0].logged.commit(writes, reads, self._actor or self._session.settings.actor)
+        done = written[0].logged.commit(writes, seen, self._actor or self._session.settings.actor)
         self.seq = done.commit.seq
         models = {one.model.name: one.model for one in written}
         for name, model in models.items():
@@ -181,7 +181,7 @@ class DocumentTransaction:
             model._maintain([Touched(write.id, unfreed=done.unfreed.get(write.entity)) for write in own])
 
     def _write(self, entry: _Entry, after: Document | None) -> None:
-        entity = entity_name(entry.model.name, entry.id)
+        entity = entry.logged.entity(entry.id)
         self._entries[entity] = _Entry(entry.model, entry.logged, entry.id, entry.known, after, is_written=True)
 
     def _entry(self, model: Model, id: object) -> _Entry:
@@ -196,7 +196,7 @@ class DocumentTransaction:
             raise Invalid(f"{model.name} is in the space '{name}', but this transaction is in '{self._space}'")
         self._space = name
         entity_id = model._checked(id)
-        entity = entity_name(model.name, entity_id)
+        entity = logged.entity(entity_id)
         if entity not in self._entries:
             known = logged.known(entity_id, self._at)
             self._at = known.at

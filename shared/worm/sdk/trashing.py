@@ -96,9 +96,7 @@ class Trashing(Writing[D]):
         delete."""
         if self.logged is None or wanted.etag or wanted.commit is None:
             return etag == wanted.etag
-        from worm.spaces import entity_name  # only models in a space need it
-
-        space, entity = self.logged.space, entity_name(self.name, entity_id)
+        space, entity = self.logged.space, self.logged.entity(entity_id)
         deleted = space.read(entity)
         return deleted.seq > 1 and space.recall(entity, deleted.seq - 1).seq == wanted.commit
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from worm.clock import Deadline, forever
 from worm.errors import NotFound
 from worm.formats import ModelDef
-from worm.spaces import Following, Materialized, OpenSpaces, mend
+from worm.spaces import DocumentRun, Materialized, OpenSpaces, mend
 from worm.upkeep.session import Session
 
 
@@ -28,7 +28,7 @@ class Materializer:
             space = session.spaces.get(name) if models else None
             if space is None:
                 return Materialized()
-            return Following(space, db_id, models, session.collection, session.store, session.clock, session.ids).run(
+            return DocumentRun(space, db_id, models, session.collection, session.store, session.clock, session.ids).run(
                 left
             )
 

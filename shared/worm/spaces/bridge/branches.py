@@ -9,7 +9,7 @@ has changed since the lookup (`BranchMoved`), so that it is looked up again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from worm.clock import attempts, iso_seconds
 from worm.collections import (
@@ -25,7 +25,7 @@ from worm.collections import (
     StateAt,
     UniqueValue,
 )
-from worm.formats import JsonObject, JsonValue, dumps_document
+from worm.formats import JsonValue, dumps_document
 from worm.query import OtherStates
 from worm.spaces.bridge.commits import (
     CommitOutcome,
@@ -34,12 +34,13 @@ from worm.spaces.bridge.commits import (
     Write,
     about_commit,
     operation,
+    reads_of,
     refuse_twins,
 )
 from worm.spaces.bridge.origins import actor_of_commit, commit_in, commit_metadata, entity_name, note_in
 from worm.spaces.bridge.states import SpaceStates
-from worm.spaces.operations import ConfirmedRead
 from worm.spaces.results import BranchMoved, Entity
+from worm.spaces.rows import check_id
 from worm.spaces.space import Space
 from worm.store import Object, ObjectInfo
 
@@ -65,6 +66,16 @@ class BranchModel(SpaceModel):
         super().__init__(collection, _NothingRemembered(), claiming, space, branch=branch)
         self._holders = holders
         self._states = SpaceStates(collection, self._origins, branch)
+
+    @staticmethod
+    def check_id(model: str, entity_id: str) -> None:
+        """`Invalid` for an id that a log cannot have."""
+        check_id(entity_name(model, entity_id), "id")
+
+    @staticmethod
+    def history(collection: Collection, branch: str, space: Callable[[], Space]) -> Oplog:
+        """The history of a model on a branch."""
+        return BranchOplog(collection.oplog, collection.name, branch, space)
 
     def now(self) -> OtherStates:
         """The collection on the branch."""
@@ -101,7 +112,7 @@ class BranchModel(SpaceModel):
     def commit(
         self,
         writes: Sequence[Write],
-        reads: Sequence[ConfirmedRead],
+        seen: Mapping[str, int],
         actor: str | None,
         holders: Holders | None = None,
     ) -> CommitOutcome:
@@ -109,12 +120,12 @@ class BranchModel(SpaceModel):
         space = self.space
         refuse_twins(writes)
         operations = [operation(write.entity, write.after) for write in writes]
-        seen = list(dict.fromkeys([*(write.read for write in writes), *reads]))
+        reads = list(dict.fromkeys([*(write.read for write in writes), *reads_of(seen)]))
         about = about_commit(writes, actor)
         for attempt in attempts(COMMIT_ATTEMPTS, self.collection.clock, self.collection.ids):
             unchanged = self._checked_values(writes)
             try:
-                done = space.transact(operations, branch=self.branch, reads=seen, about=about, unchanged=unchanged)
+                done = space.transact(operations, branch=self.branch, reads=reads, about=about, unchanged=unchanged)
                 return CommitOutcome(done)
             except BranchMoved:
                 if attempt == COMMIT_ATTEMPTS - 1:
@@ -266,13 +277,3 @@ class BranchOplog(Oplog):
         changed = Diff.between(before, state.value)
         absent = changed.absent or None
         return OplogEntry(number, "update", ts, actor, None, changed.diff, absent, metadata)
-
-
-def branch_history(collection: Collection, branch: str, space: Callable[[], Space]) -> BranchOplog:
-    return BranchOplog(collection.oplog, collection.name, branch, space)
-
-
-def merge_note(branch: str, merge_id: str, authors: Sequence[str]) -> JsonObject:
-    """What the entry of a merged document says about the merge."""
-    note: JsonObject = {"branch": branch, "merge": merge_id}
-    return {**note, "authors": list(authors)} if authors else note

@@ -15,7 +15,7 @@ passes before the commit, and stays true whatever the outcome, because it names 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
@@ -124,6 +124,10 @@ class SpaceModel:
     def told(self, at: int | datetime) -> tuple[str, int]:
         """What a query plan says about it, and how many documents have changed since then; none of them is read."""
         return self._states.told(self.space, at)
+
+    def entity(self, entity_id: str) -> str:
+        """A document among the entities of the space."""
+        return entity_name(self.collection.name, entity_id)
 
     # What is known
 
@@ -265,18 +269,19 @@ class SpaceModel:
         return known.document or {}, self._commit(write, actor)
 
     def _commit(self, write: Write, actor: str | None, holders: Holders | None = None) -> PutOutcome:
-        done = self.commit([write], [], actor, holders)
+        done = self.commit([write], {}, actor, holders)
         return PutOutcome(done.commit.seq, done.unfreed.get(write.entity))
 
     def commit(
         self,
         writes: Sequence[Write],
-        reads: Sequence[ConfirmedRead],
+        seen: Mapping[str, int],
         actor: str | None,
         holders: Holders | None = None,
     ) -> CommitOutcome:
-        """All writes in one commit, of this model and of others of the space."""
-        return commit(writes, reads, actor=actor, holders=holders)
+        """All writes in one commit, of this model and of others of the space. `seen`: other entities that the author
+        has seen, as of which commit."""
+        return commit(writes, reads_of(seen), actor=actor, holders=holders)
 
     def check(self, entity_id: str, parent: Parent) -> None:
         """Raise `Conflict` if the log has another version."""
@@ -481,6 +486,10 @@ def _undone(space: Space, claimed: Sequence[_Claimed], done: Committed, actor: s
 
 def operation(entity: str, document: Document | None) -> JsonObject:
     return delete_document(entity) if document is None else set_document(entity, document)
+
+
+def reads_of(seen: Mapping[str, int]) -> list[ConfirmedRead]:
+    return [ConfirmedRead(entity, at) for entity, at in seen.items()]
 
 
 def about_commit(writes: Sequence[Write], actor: str | None) -> JsonObject:

@@ -46,7 +46,7 @@ class Materialized:
 
 
 @dataclass
-class Following:
+class DocumentRun:
     """One run over one space. `models` are those of its documents that this process knows."""
 
     space: Space
