@@ -7,24 +7,17 @@ from typing import TYPE_CHECKING
 from worm.doors import door
 
 if TYPE_CHECKING:
-    from worm.collections import portions
+    from worm.collections import claim_slices, division
     from worm.collections.claiming import Claiming
     from worm.collections.claims import (
-        Claims,
-        Digests,
-        Finding,
         Holders,
         Reservation,
         Rows,
         UniqueValue,
-        Wanted,
-        about_stored,
         audit_claims,
-        audit_wanted,
         claim_unclaimed,
         judged_claim,
         restore_claims,
-        restore_wanted,
         unique_indexes,
         unique_value,
     )
@@ -73,26 +66,13 @@ if TYPE_CHECKING:
         AFTER_SLASH,
         IDS_PER_RANGE_MAX,
         IdRange,
-        KnownIds,
         Scan,
         known_ids,
         plan_ranges,
-        probed_ranges,
         punctual,
         ranges_between,
-        thinned,
     )
     from worm.collections.infer import SAMPLES_MAX, CollectionReport, InferReport, infer_schema
-    from worm.collections.inventory import (
-        COLUMNS,
-        CONFIGURE,
-        MANIFEST_NAME,
-        Inventory,
-        InventoryFile,
-        open_inventory,
-        place_of,
-        version_of,
-    )
     from worm.collections.layout import (
         ANSWERS_PREFIX,
         ATTACHED_KEY,
@@ -108,9 +88,9 @@ if TYPE_CHECKING:
         digest_of,
         is_system_key,
     )
-    from worm.collections.oplog import MIN_AGE, Archive, ArchiveView, Oplog, Seqs, StateAt, gap, seqs_add
+    from worm.collections.oplog import Archive, ArchiveView, Oplog, Seqs, StateAt, gap, seqs_add
+    from worm.collections.oplog_archives import Archiver, ArchiveReport
     from worm.collections.origins import KEPT, OWN, Mismatch, Origins, PlainOrigins, Standing
-    from worm.collections.portions import PORTION_IDS, ListedPortions, counted, is_behind
     from worm.collections.push import (
         STRANDED_HINT,
         Adopted,
@@ -128,38 +108,28 @@ if TYPE_CHECKING:
     from worm.collections.relayout import RELAYOUT_KEY, Relayout, RelayoutReport, Step, layouts, told
     from worm.collections.snapshots import Snapshot, SnapshotInfo
     from worm.collections.trash import Deletion, Tombstone, Trash, Trashed, delete_unchanged
-    from worm.collections.walks import (
-        PART_IDS,
-        TASK_IDS_MAX,
-        IdSource,
-        IdWalk,
-        Objects,
-        documents_of,
-        histories_of,
-        oplogs_of,
-    )
+    from worm.collections.walks import PART_IDS, TASK_IDS_MAX, IdWalk, documents_of, histories_of
 else:
     __getattr__ = door(
         __name__,
         """
+        claim_slices:
         claiming: Claiming
-        claims: Claims Digests Finding Holders Reservation Rows UniqueValue Wanted about_stored audit_claims
-        claims: audit_wanted claim_unclaimed judged_claim restore_claims restore_wanted unique_indexes unique_value
+        claims: Holders Reservation Rows UniqueValue audit_claims claim_unclaimed judged_claim restore_claims
+        claims: unique_indexes unique_value
         collection: Collection EntityOutcome
+        division:
         documents: ACTOR AGAIN DocumentVersion EXISTS MAX_DOCUMENT_BYTES NOTE NO_VERSION OP Origin RESERVED TRUST
         documents: author_metadata is_written_over write_metadata
         entries: APART CUT Change Document HEAD Head Heads OPS Op OplogEntry REBUILT Row SEQ_MAX change_sets
         entries: decode_changes decode_head encode_changes encode_head exact_name is_cut row_weight table_row
-        id_ranges: AFTER_SLASH IDS_PER_RANGE_MAX IdRange KnownIds Scan known_ids plan_ranges probed_ranges punctual
-        id_ranges: ranges_between thinned
+        id_ranges: AFTER_SLASH IDS_PER_RANGE_MAX IdRange Scan known_ids plan_ranges punctual ranges_between
         infer: CollectionReport InferReport SAMPLES_MAX infer_schema
-        inventory: COLUMNS CONFIGURE Inventory InventoryFile MANIFEST_NAME open_inventory place_of version_of
         layout: ANSWERS_PREFIX ATTACHED_KEY ArchiveName BUCKET_SENTINEL CHANGES_DIR KeyInfo KeyKind LOG_PREFIX OPLOG_DIR
         layout: SCHEMA_KEY StorageResolver digest_of is_system_key
-        oplog: Archive ArchiveView MIN_AGE Oplog Seqs StateAt gap seqs_add
+        oplog: Archive ArchiveView Oplog Seqs StateAt gap seqs_add
+        oplog_archives: ArchiveReport Archiver
         origins: KEPT Mismatch OWN Origins PlainOrigins Standing
-        portions:
-        portions: ListedPortions PORTION_IDS counted is_behind
         push: Adopted PushReport STRANDED_HINT collection_sentinel load_pushed_schema predecessors push_over
         push: pushed_before stranding successor
         reconcile: Reconciled Sighting Survey UNLISTED failure_of
@@ -167,6 +137,6 @@ else:
         relayout: RELAYOUT_KEY Relayout RelayoutReport Step layouts told
         snapshots: Snapshot SnapshotInfo
         trash: Deletion Tombstone Trash Trashed delete_unchanged
-        walks: IdSource IdWalk Objects PART_IDS TASK_IDS_MAX documents_of histories_of oplogs_of
+        walks: IdWalk PART_IDS TASK_IDS_MAX documents_of histories_of
         """,
     )

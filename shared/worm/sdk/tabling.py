@@ -13,9 +13,6 @@ from worm.tables import (
     ManifestStatus,
     Progress,
     Publication,
-    index_status,
-    lake_status,
-    manifest_status,
     silent,
     vacuum,
 )
@@ -35,7 +32,7 @@ class Tabling(Access[D]):
         """
         self._backlog.fold()
         with self._tables:
-            return manifest_status(self.table)
+            return ManifestStatus.of(self.table)
 
     def get_index_status(self) -> list[IndexStatus]:
         """Every declared index, in the order of the schema.
@@ -47,7 +44,7 @@ class Tabling(Access[D]):
         self._backlog.fold()
         with self._tables:
             names = self._collection.definition.indexes
-            return [index_status(self.table, *one) for one in zip(names, self.table.indexes, strict=True)]
+            return [IndexStatus.of(self.table, *one) for one in zip(names, self.table.indexes, strict=True)]
 
     def build_manifest(self, *, progress: Progress = silent) -> ManifestStatus:
         """Rebuild manifest, indexes, heads and claims from the documents, while others may write. A second build
@@ -64,7 +61,7 @@ class Tabling(Access[D]):
             if manifest is not None:
                 restore_claims(self._collection.claims, manifest.entities)
             self.table.collect()
-            return manifest_status(self.table)
+            return ManifestStatus.of(self.table)
 
     def invalidate_manifest(self) -> None:
         """Remove the manifest. The next query of this session builds it again, and so does the next fold or sweep;
@@ -102,7 +99,7 @@ class Tabling(Access[D]):
             if name in (known, files.definition.field):
                 with self._tables:
                     self.table.rebuild_index(files)
-                    return index_status(self.table, known, files)
+                    return IndexStatus.of(self.table, known, files)
         there = ", ".join(indexes) or "none"
         raise NotFound(f"{self.name} has no index {shown(name)}; declared: {there}")
 
@@ -129,7 +126,7 @@ class Tabling(Access[D]):
         """
         self._backlog.fold()
         with self._tables:
-            return lake_status(self._session.lake(self.name))
+            return LakeStatus.of(self._session.lake(self.name))
 
     def vacuum(self, *, retention_days: int = RETENTION_DAYS, dry_run: bool = False) -> list[str]:
         """Delete files of the Delta table that no version of the last days needs. Returns their keys.

@@ -16,16 +16,10 @@ if TYPE_CHECKING:
     from worm.upkeep.deployment.costs import (
         BATCH_MAX,
         CHANGES,
-        DOCUMENTS_A_SECOND,
-        DRIVER_GB,
-        DRIVER_VCPU,
-        EXECUTOR_GB,
-        EXECUTOR_VCPU,
         PASSES_A_MONTH,
-        START_MINUTES,
         BillLine,
         Prices,
-        Requests,
+        SparkCluster,
         Usage,
         bill,
         bill_shape,
@@ -40,9 +34,8 @@ if TYPE_CHECKING:
     from worm.upkeep.repair import RepairReport, put_aside, repair_model
     from worm.upkeep.session import Maintenance, Session, Settings
     from worm.upkeep.sweep import Sweep, scheduled
-    from worm.upkeep.sweep_cursor import SweepCursor, read_cursor, save_cursor
-    from worm.upkeep.sweep_listing import RangeListing, Seen
-    from worm.upkeep.sweep_pass import EVERYTHING, DocumentPass, HistoryPass, How, SweepReport
+    from worm.upkeep.sweep_pass import EVERYTHING, SweepReport
+    from worm.upkeep.sweep_tasks import SweptRange, TaskSweep, sweep_range
     from worm.upkeep.verdicts import DeadLetterFacts, Verdict, Why
     from worm.upkeep.verify_record import record_verify
     from worm.upkeep.verifying import verify_model
@@ -69,8 +62,7 @@ else:
         bucket_parts: AttachedPlace Events check_queue
         deployment.aws: Aws
         deployment.checkup: Checkup Health HealthFinding State
-        deployment.costs: BATCH_MAX BillLine CHANGES DOCUMENTS_A_SECOND DRIVER_GB DRIVER_VCPU EXECUTOR_GB EXECUTOR_VCPU
-        deployment.costs: PASSES_A_MONTH Prices Requests START_MINUTES Usage bill bill_shape units
+        deployment.costs: BATCH_MAX BillLine CHANGES PASSES_A_MONTH Prices SparkCluster Usage bill bill_shape units
         deployment.dead_letters: DeadLetterQueue Letter LetterChoice about queues_of
         deployment.stack: Stack
         folding: Abandoned abandoned
@@ -80,9 +72,8 @@ else:
         repair: RepairReport put_aside repair_model
         session: Maintenance Session Settings
         sweep: Sweep scheduled
-        sweep_cursor: SweepCursor read_cursor save_cursor
-        sweep_listing: RangeListing Seen
-        sweep_pass: DocumentPass EVERYTHING HistoryPass How SweepReport
+        sweep_pass: EVERYTHING SweepReport
+        sweep_tasks: SweptRange TaskSweep sweep_range
         verdicts: DeadLetterFacts Verdict Why
         verify_record: record_verify
         verifying: verify_model
