@@ -20,17 +20,13 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from worm.clock import SystemClock, moment_of
-from worm.collections import IdRange, IdWalk
+from worm.collections import Archiver, ArchiveReport, IdRange
 from worm.errors import Invalid, WormError
 from worm.formats import dumps, duration_seconds
 from worm.spark import (
-    Compactor,
-    CompactReport,
     JobSpec,
-    Walked,
     failures_of_tasks,
     job_parser,
-    oplogs,
     planned_ranges,
     run_rounds,
     say,
@@ -51,27 +47,25 @@ class CompactTask:
     older_than: timedelta | None
     dry_run: bool
 
-    def compactor(self) -> Compactor:
+    def archiver(self) -> Archiver:
         now = moment_of(self.now)
         if now is None:
             raise Invalid(f"{self.now!r} is not a time")
-        return Compactor(self.spec.collection(), now=now, older_than=self.older_than, dry_run=self.dry_run)
+        return Archiver(self.spec.collection(), now=now, older_than=self.older_than, dry_run=self.dry_run)
 
-    def __call__(self, within: IdRange) -> Walked[CompactReport]:
-        walk = IdWalk(oplogs(self.spec.collection()), within)
-        report = self.compactor().run(walk)
-        return Walked(report, walk.rest)
+    def __call__(self, within: IdRange) -> ArchiveReport:
+        return self.archiver().run(within)
 
 
 def compact(
     spark: SparkSession, spec: JobSpec, *, now: datetime, older_than: timedelta | None, dry_run: bool
-) -> CompactReport:
+) -> ArchiveReport:
     """Compact one model."""
     task = CompactTask(spec, now.isoformat(), older_than, dry_run)
-    task.compactor()  # fails here if every task would fail
-    total = CompactReport(spec.model)
-    for walked in run_rounds(spark, task, planned_ranges(spark, spec), f"{spec.model}: compact"):
-        total.add(walked.what)
+    task.archiver()  # fails here if every task would fail
+    total = ArchiveReport(spec.model)
+    for one in run_rounds(spark, task, planned_ranges(spark, spec), f"{spec.model}: compact"):
+        total.add(one)
     return total
 
 

@@ -16,21 +16,21 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from worm.collections import open_inventory
 from worm.errors import Corrupt, WormError
 from worm.spark import (
     InventoryTable,
     JobSpec,
-    RebuildReport,
     Source,
     failures_of_tasks,
     job_parser,
+    open_inventory,
     rebuild,
     rebuild_incrementally,
     say,
     spark_session,
     specs_of,
 )
+from worm.tables import RebuildReport
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,9 +16,9 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from worm.collections import Inventory
 from worm.errors import WormError
 from worm.spark import (
+    Inventory,
     JobSpec,
     failures_of_tasks,
     inventory_at,

@@ -23,13 +23,13 @@ from typing import Any
 from tests.harness import BUCKET, created, schema_of
 from worm.clock import Clock, Ids
 from worm.collections.layout import SCHEMA_KEY
+from worm.collections.oplog_archives import Archiver
 from worm.errors import Conflict, Invalid, NotFound, Unavailable, WormError
 from worm.formats import Schema, load_schema
 from worm.formats.strict_json import JsonValue
 from worm.query.needs import STRATEGIES
 from worm.sdk.database import Model, Worm
 from worm.sdk.document import DocumentDict
-from worm.spark.oplog_archives import Compactor
 from worm.store.faulty_store import Fault, FaultyStore, Operation
 from worm.store.memory import MemoryStore
 from worm.tables.verify import verify_collection
@@ -391,7 +391,7 @@ class Life:
         """By the store's clock: S3 refuses the requests of one that is wrong."""
         if self.is_archived:
             collection = client.model.table.collection
-            report = Compactor(collection, now=self.times.now(), dry_run=False).run(threads=1)
+            report = Archiver(collection, now=self.times.now(), dry_run=False).run(threads=1)
             assert self.is_faulty or report.problems == {}, report.problems
 
     def key(self, entity_id: str) -> str:

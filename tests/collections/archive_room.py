@@ -10,11 +10,11 @@ from tests.harness import schema_of
 from worm.clock import Ids, VirtualClock
 from worm.collections.collection import Collection
 from worm.collections.layout import SCHEMA_KEY, StorageResolver
+from worm.collections.oplog_archives import Archiver, ArchiveReport, OplogListing, oplogs
 from worm.errors import NotFound
 from worm.formats import load_schema
 from worm.sdk.database import Model, Worm
 from worm.sdk.document import DocumentDict
-from worm.spark.oplog_archives import Compactor, CompactReport, Listing, oplogs
 from worm.store.base import Store
 from worm.store.memory import MemoryStore
 from worm.tables.table import Table
@@ -74,22 +74,22 @@ class Room:
     def grow_cold(self, age: timedelta = WINDOW) -> None:
         self.clock.advance(age.total_seconds() + 1)
 
-    def compactor(self, store: Store | None = None, *, dry_run: bool = False) -> Compactor:
-        return Compactor(self.collection(store), now=self.clock.now(), older_than=WINDOW, dry_run=dry_run)
+    def archiver(self, store: Store | None = None, *, dry_run: bool = False) -> Archiver:
+        return Archiver(self.collection(store), now=self.clock.now(), older_than=WINDOW, dry_run=dry_run)
 
-    def compact(self, store: Store | None = None, *, dry_run: bool = False) -> CompactReport:
-        return self.compactor(store, dry_run=dry_run).run(threads=1)
+    def compact(self, store: Store | None = None, *, dry_run: bool = False) -> ArchiveReport:
+        return self.archiver(store, dry_run=dry_run).run(threads=1)
 
     def pack_prefix(self, cuts: Sequence[int], entity_id: str = "a") -> None:
         """Archives that end at each of the cuts, and only they hold what they hold (but for entry 1)."""
-        compactor, first = self.compactor(), 1
+        archiver, first = self.archiver(), 1
         for last in sorted(set(cuts)):
-            compactor.pack(entity_id, range(first, last + 1))
+            archiver.pack(entity_id, range(first, last + 1))
             first = last + 1
         for seq in range(2, first):
             self.store.delete(self.collection().oplog.key(entity_id, seq))
 
-    def listing(self, entity_id: str = "a") -> Listing:
+    def listing(self, entity_id: str = "a") -> OplogListing:
         return next(one.what for one in oplogs(self.collection()).every() if one.id == entity_id)
 
     def single(self, entity_id: str = "a") -> list[int]:

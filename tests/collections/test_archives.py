@@ -18,11 +18,11 @@ from worm.cli.relayout import Relayout
 from worm.collections.entries import Head
 from worm.collections.layout import ArchiveName
 from worm.collections.oplog import MIN_AGE, Archive
+from worm.collections.oplog_archives import Archiver
 from worm.errors import Corrupt, Invalid, NotFound
 from worm.formats import Layout, load_schema
 from worm.formats.definition import StorageDef
 from worm.formats.frames import frame
-from worm.spark.oplog_archives import Compactor
 from worm.tables.verify import Difference, verify_collection
 from worm.upkeep.pushed_schema import push_schema
 
@@ -122,7 +122,7 @@ def test_an_entity_that_grows_gets_a_second_archive() -> None:
 
 
 def test_a_long_history_is_spread_over_archives_that_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worm.spark.oplog_archives.ENTRIES_MAX", 10)
+    monkeypatch.setattr("worm.collections.oplog_archives.ENTRIES_MAX", 10)
     spans = [(1, 7), (8, 15), (16, 23), (24, 31), (32, 39), (40, 43)]
     room = Room()
     room.history(50)
@@ -157,17 +157,17 @@ def test_an_entity_that_was_written_since_the_listing_is_not_cold() -> None:
     room.grow_cold()
     listing, customers = room.listing(), room.session()
     customers.save(customers.get("a") | {"score": 0})
-    assert room.compactor().entity(listing).cold == 0
+    assert room.archiver().entity(listing).cold == 0
     assert room.single() == list(range(1, 22))
 
 
 def test_a_window_shorter_than_the_schema_says_is_refused_and_a_model_without_one() -> None:
     room = Room(archive_after="2d")
     with pytest.raises(Invalid, match="keep single entries for 2d"):
-        Compactor(room.collection(), now=room.clock.now(), older_than=2 * MIN_AGE - timedelta(seconds=1))
-    Compactor(room.collection(), now=room.clock.now(), older_than=2 * MIN_AGE)
+        Archiver(room.collection(), now=room.clock.now(), older_than=2 * MIN_AGE - timedelta(seconds=1))
+    Archiver(room.collection(), now=room.clock.now(), older_than=2 * MIN_AGE)
     with pytest.raises(Invalid, match="no `archiveAfter`"):
-        Compactor(Room(archive_after=None).collection(), now=room.clock.now(), older_than=MIN_AGE)
+        Archiver(Room(archive_after=None).collection(), now=room.clock.now(), older_than=MIN_AGE)
 
 
 def test_the_window_is_that_of_the_schema_unless_told() -> None:
@@ -175,12 +175,12 @@ def test_the_window_is_that_of_the_schema_unless_told() -> None:
     room.history(30)
     room.grow_cold(timedelta(days=2) - timedelta(minutes=1))
     now = room.clock.now()
-    assert Compactor(room.collection(), now=now).run(threads=1).cold == 0
-    assert Compactor(room.collection(), now=now + timedelta(minutes=2)).run(threads=1).cold == 1
+    assert Archiver(room.collection(), now=now).run(threads=1).cold == 0
+    assert Archiver(room.collection(), now=now + timedelta(minutes=2)).run(threads=1).cold == 1
 
 
 def test_entries_that_are_too_large_to_be_read_together_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worm.spark.oplog_archives.BLOCK_MAX", 2_000)
+    monkeypatch.setattr("worm.collections.oplog_archives.BLOCK_MAX", 2_000)
     room = Room()
     room.history(14)
     customers = room.session()
@@ -309,7 +309,7 @@ def test_a_damaged_archive_beside_its_entries_is_found_and_nothing_is_deleted() 
     room = Room()
     room.history(30)
     room.grow_cold()
-    archive, _ = room.compactor().pack("a", range(1, 24))
+    archive, _ = room.archiver().pack("a", range(1, 24))
     room.store.put(archive.key, b"".join(body + b"\n" for body in archive.bodies))
     assert len(room.session().get_history("a")) == 30
     assert [(found.kind, found.key) for found in room_differences(room)] == [("archive-differs", archive.key)]
@@ -321,7 +321,7 @@ def test_an_entry_that_differs_from_its_archive_is_found_and_nothing_is_deleted(
     room = Room()
     room.history(30)
     room.grow_cold()
-    room.compactor().pack("a", range(1, 24))
+    room.archiver().pack("a", range(1, 24))
     key = room.collection().oplog.key("a", 9)
     found = room.store.get(key)
     assert found is not None
@@ -335,7 +335,7 @@ def test_an_archive_under_another_name_is_corrupt() -> None:
     room = Room()
     room.history(10)
     room.grow_cold()
-    archive, originals = room.compactor().pack("a", range(1, 6))
+    archive, originals = room.archiver().pack("a", range(1, 6))
     body = b"".join(frame(original.body) for original in originals)
     assert Archive.from_bytes(body, archive.name, archive.key) == archive
     for name in (replace(archive.name, last=6), replace(archive.name, first=2), replace(archive.name, last=4)):
@@ -365,7 +365,7 @@ def test_push_does_not_let_archives_be_forgotten() -> None:
         push_schema(room.store, Room(archive_after=None).schema)
     assert push_schema(room.store, Room(archive_after="never").schema).schema_changed
     with pytest.raises(Invalid, match="no `archiveAfter`"):
-        Room(archive_after="never").compactor()
+        Room(archive_after="never").archiver()
     assert push_schema(room.store, Room(archive_after=None).schema, force=True).schema_changed
 
 

@@ -42,7 +42,7 @@ def test_every_moment_of_an_archived_history_is_within_the_budget(every: int) ->
 
 
 def test_a_long_archived_history_costs_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worm.spark.oplog_archives.ENTRIES_MAX", 15)
+    monkeypatch.setattr("worm.collections.oplog_archives.ENTRIES_MAX", 15)
     room = compacted(150, 10)
     assert len(room.listing().archives) > 8
     customers = room.session()

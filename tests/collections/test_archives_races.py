@@ -93,7 +93,7 @@ def test_a_crash_at_any_write_leaves_the_same_history_and_the_next_run_finishes(
 
 def test_a_dry_run_after_a_crash_deletes_nothing() -> None:
     room = cold_room()
-    room.compactor().pack("a", range(1, 8))
+    room.archiver().pack("a", range(1, 8))
     keys = [listed.key for listed in room.store.list("")]
     assert room.compact(dry_run=True).removed == 7  # entries 2 to 7, and the mark of 4
     assert [listed.key for listed in room.store.list("")] == keys
@@ -398,7 +398,7 @@ def test_a_second_compactor_with_an_older_listing_has_no_problem() -> None:
     room = cold_room(40)
     older = room.listing()
     assert room.compact().problems == {}
-    report = room.compactor().entity(older)
+    report = room.archiver().entity(older)
     assert (report.problems, report.archives, report.cold) == ({}, 0, 1)
     room.assert_clean()
 

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.collections.inventory_room import ALL_COLUMNS, CURRENT_COLUMNS, Delivery
-from worm.collections import inventory
-from worm.collections.inventory import Inventory, open_inventory
 from worm.errors import Corrupt, Invalid, NotFound, WormError
+from worm.spark import inventory
+from worm.spark.inventory import Inventory, open_inventory
 from worm.store.base import Store, Version
 from worm.store.open import open_store
 

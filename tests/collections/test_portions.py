@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from tests.collections.listed_room import IDS, listed_collection
 from tests.examples import examples
 from worm.clock import Ids
-from worm.collections import portions
+from worm.collections import division
 from worm.collections.collection import Collection
+from worm.collections.division import ListedPortions, counted, is_behind
 from worm.collections.id_ranges import IdRange, KnownIds, known_ids
-from worm.collections.portions import ListedPortions, counted, is_behind
 from worm.store.memory import MemoryStore
 
 SEEDED = Ids.seeded(1)
@@ -25,8 +25,8 @@ SEEDED = Ids.seeded(1)
 @pytest.fixture(autouse=True)
 def small() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(portions, "STEP", 2)
-        patch.setattr(portions, "MARKS_PER_PORTION", 2)
+        patch.setattr(division, "STEP", 2)
+        patch.setattr(division, "MARKS_PER_PORTION", 2)
         yield
 
 
@@ -73,8 +73,8 @@ def test_portions_are_bounded_however_ids_are_distributed(ids: list[str], kind: 
     found, rounds = _all(listed_collection(documents, entries), 40)
     sizes = [sum(one in within for one in ids) for within in found]
     assert sum(sizes) == 600
-    assert max(sizes) <= 2 * 3 * portions.STEP, "marks of two listings, each a step late"
-    assert len(found) < 600 / portions.STEP
+    assert max(sizes) <= 2 * 3 * division.STEP, "marks of two listings, each a step late"
+    assert len(found) < 600 / division.STEP
     assert rounds <= 5
 
 

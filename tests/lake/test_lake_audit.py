@@ -10,7 +10,7 @@ import pytest
 from tests.harness import DataPath
 from tests.lake.lake_room import LOG, TIP, fill, lake_of, lake_path, opened, publish, published
 from worm.errors import Corrupt
-from worm.tables.lake.upkeep import lake_status
+from worm.tables.lake.upkeep import LakeStatus
 from worm.upkeep.repair import repair_model
 from worm.upkeep.verifying import verify_model
 
@@ -88,7 +88,7 @@ def test_the_status_of_a_damaged_log_says_what_to_do(how: str) -> None:
     path = versions(3)
     LOGS[how](path)
     with pytest.raises(Corrupt) as told:
-        lake_status(lake_of(path))
+        LakeStatus.of(lake_of(path))
     assert "worm repair" in (told.value.hint or "")
     assert told.value.key is not None
     assert told.value.key.startswith(LOG)
@@ -99,9 +99,9 @@ def test_the_status_counts_a_file_of_another_size_as_missing_and_publish_writes_
     path = versions(3)
     before = published(opened(path.store, tmp_path))
     key = FILES[how](path)
-    assert lake_status(lake_of(path)).missing == (key.rpartition("/")[2],)
+    assert LakeStatus.of(lake_of(path)).missing == (key.rpartition("/")[2],)
     publish(path)
-    assert lake_status(lake_of(path)).missing == ()
+    assert LakeStatus.of(lake_of(path)).missing == ()
     assert published(opened(path.store, tmp_path)) == before
 
 
@@ -135,14 +135,14 @@ def test_a_version_from_the_future_does_not_stop_the_workers() -> None:
     path.put("c001", {"name": "newer"})
     path.settle()
     lake_of(path).publish_due(bytes_max=1 << 20)
-    assert lake_status(lake_of(path)).version == future + 1
+    assert LakeStatus.of(lake_of(path)).version == future + 1
 
 
 def test_a_lost_tip_is_no_damage() -> None:
     path = versions(3)
     path.store.delete(TIP)
     assert verify_model(path.workspace, "Customer").is_clean
-    assert lake_status(lake_of(path)).version == 1
+    assert LakeStatus.of(lake_of(path)).version == 1
 
 
 def test_a_repair_publishes_what_is_not_published_yet(tmp_path: Path) -> None:

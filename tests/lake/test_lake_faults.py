@@ -32,7 +32,7 @@ from worm.formats.strict_json import JsonObject
 from worm.store.faulty_store import Fault, FaultyStore, SimulatedCrash
 from worm.tables.lake.log import DeltaLog
 from worm.tables.lake.publish import Lake, Publication
-from worm.tables.lake.upkeep import lake_status, vacuum
+from worm.tables.lake.upkeep import LakeStatus, vacuum
 from worm.upkeep.purge import Purge
 from worm.upkeep.why import explain_key
 
@@ -280,9 +280,9 @@ def test_a_file_that_was_deleted_by_hand_is_told_and_written_again(tmp_path: Pat
     publish(path)
     for file in sorted(lake_of(path).compare(check_files=False).tip.files):
         path.store.delete(DIRECTORY + file)
-        assert lake_status(lake_of(path)).missing == (file,)
+        assert LakeStatus.of(lake_of(path)).missing == (file,)
         publish(path)
-        status = lake_status(lake_of(path))
+        status = LakeStatus.of(lake_of(path))
         assert (status.missing, status.behind_seconds) == ((), 0)
         is_whole(path, tmp_path)
 
@@ -350,7 +350,7 @@ def test_the_status_of_a_lost_manifest_is_behind_and_writes_nothing() -> None:
     path.clock.advance(60)
     lake = lake_of(path)
     with path.store.requests.measure() as spent:
-        status = lake_status(lake)
+        status = LakeStatus.of(lake)
     assert (status.version, status.behind_seconds, status.missing) == (10, 60, ())
     assert "PUT" not in spent
 

@@ -35,7 +35,7 @@ from worm.errors import Invalid
 from worm.formats import load_schema
 from worm.formats.strict_json import JsonValue
 from worm.tables.lake.actions import LogState, decode_checkpoint
-from worm.tables.lake.upkeep import lake_status
+from worm.tables.lake.upkeep import LakeStatus
 from worm.tables.manifest import Manifest
 from worm.upkeep.purge import Purge
 
@@ -434,9 +434,9 @@ def test_the_time_of_a_version_with_a_checkpoint_is_known_without_the_tip() -> N
     path = lake_path()
     fill(path, 9)
     many_versions(path, 10)
-    before = lake_status(lake_of(path))
+    before = LakeStatus.of(lake_of(path))
     path.store.delete(TIP)
-    assert lake_status(lake_of(path)) == before
+    assert LakeStatus.of(lake_of(path)) == before
 
 
 def test_a_checkpoint_of_which_a_part_is_missing_is_ignored(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from worm.formats import Schema, load_schema
 from worm.formats.strict_json import JsonValue
 from worm.sdk.database import DocumentDict, Model, Worm, push
 from worm.spark.source.entities import documents
-from worm.spark.verify_range import verify_range
 from worm.store.base import Store
 from worm.store.memory import MemoryStore
+from worm.tables.tasks.verify_range import verify_range
 from worm.tables.verify import verify_collection
 from worm.upkeep.push_plan import Examined, ModelPlan, UnfitDocument, plan_push, schema_differences
 from worm.upkeep.repair import repair_model

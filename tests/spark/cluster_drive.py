@@ -21,28 +21,29 @@ from pyspark import TaskContext
 
 from tests.spark.collection_room import Room
 from tests.spark.session import CLUSTER, another_host, executor_pid, new_session
-from worm.collections import portions
-from worm.spark import plan, rebuild_job, rebuild_tasks
-from worm.spark.cluster import JobSpec
+from worm.collections import division
+from worm.spark import rebuild_job
+from worm.tables.tasks import rebuild
 
 T = TypeVar("T")
 R = TypeVar("R")
+W = TypeVar("W")
 WAIT_SECONDS = 90.0
 
 
-class Faulty(Generic[T, R]):
+class Faulty(Generic[W, T, R]):
     """A task function that fails in one way, once."""
 
-    def __init__(self, work: Callable[[JobSpec, T], R], fault: str, marker: str) -> None:
+    def __init__(self, work: Callable[[W, T], R], fault: str, marker: str) -> None:
         self._work, self._fault, self._marker = work, fault, marker
 
-    def __call__(self, spec: JobSpec, item: T) -> R:
+    def __call__(self, where: W, item: T) -> R:
         context = TaskContext.get()
         assert context is not None
         is_chosen = context.partitionId() == 0 and self._is_first()
         if context.partitionId() == 0 and not is_chosen:
             Path(f"{self._marker}-again").touch()
-        result = self._work(spec, item)
+        result = self._work(where, item)
         if is_chosen and self._fault == "failure":
             raise OSError("a task fails after its work")
         if is_chosen and self._fault == "kill":
@@ -67,8 +68,8 @@ class Faulty(Generic[T, R]):
 
 
 def main(url: str, scratch: str) -> None:
-    portions.STEP, portions.MARKS_PER_PORTION, portions.PORTION_IDS = 5, 2, 10  # several tasks, as large ones have
-    plan.ROWS_PER_TASK = 20
+    division.STEP, division.MARKS_PER_PORTION, division.PORTION_IDS = 5, 2, 10  # several tasks, as large ones have
+    division.ROWS_PER_TASK = 20
     room = Room(url, threshold=30)
     room.fill(90)
     room.forget()
@@ -83,13 +84,13 @@ def main(url: str, scratch: str) -> None:
         spark__executor__memory="512m",
     )
     outcome: dict[str, bool] = {}
-    stage, build = rebuild_tasks.stage, rebuild_tasks.build
+    stage, build = rebuild_job.stage, rebuild._build
     for fault in ("failure", "speculation", "kill"):
         room.forget()
         faulty_stage = Faulty(stage, fault, f"{scratch}/{fault}-stage")
         faulty_build = Faulty(build, fault, f"{scratch}/{fault}-build")
-        rebuild_job.stage = faulty_stage  # type: ignore[attr-defined, assignment]
-        rebuild_job.build = faulty_build  # type: ignore[attr-defined, assignment]
+        rebuild_job.stage = faulty_stage  # type: ignore[assignment]
+        rebuild._build = faulty_build  # type: ignore[assignment]
         with another_host(spark, Path(scratch)) if fault == "speculation" else nullcontext():
             rebuild_job.rebuild(spark, room.spec)
         happened = faulty_stage.happened and faulty_build.happened

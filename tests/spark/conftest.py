@@ -54,7 +54,7 @@ def file_url(tmp_path: Path) -> str:
 @pytest.fixture
 def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     """A collection of some ten documents has several portions, as large ones have."""
-    monkeypatch.setattr("worm.collections.portions.STEP", 2)
-    monkeypatch.setattr("worm.collections.portions.MARKS_PER_PORTION", 2)
-    monkeypatch.setattr("worm.collections.portions.PORTION_IDS", 4)
-    monkeypatch.setattr("worm.spark.plan.ROWS_PER_TASK", 50)
+    monkeypatch.setattr("worm.collections.division.STEP", 2)
+    monkeypatch.setattr("worm.collections.division.MARKS_PER_PORTION", 2)
+    monkeypatch.setattr("worm.collections.division.PORTION_IDS", 4)
+    monkeypatch.setattr("worm.collections.division.ROWS_PER_TASK", 50)

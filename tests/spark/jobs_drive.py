@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,10 +27,11 @@ from spark_jobs.export import main as export
 from spark_jobs.verify import main as verify
 from tests.spark.session import CLUSTER, another_host, executor_pid, new_session
 from tests.spark.source_room import SourceRoom
-from worm.collections.claims import Claims, Digests, Wanted
-from worm.spark import verify_job
+from worm.collections import claim_slices
+from worm.collections.claim_slices import Found, audit_slice
+from worm.collections.claim_slices import Rows as ClaimRows
+from worm.collections.collection import Collection
 from worm.spark.cluster import JobSpec
-from worm.spark.rebuild_claims import Found, audited
 from worm.tables.verify import verify_collection
 
 FAULTS = ("lag", "kill", "failure")
@@ -90,11 +91,11 @@ class KilledAudit:
 
     notes: str
 
-    def __call__(self, claims: Claims, wanted: Mapping[str, Wanted], within: Digests) -> Iterable[Found]:
+    def __call__(self, collection: Collection, rows: ClaimRows, number: int, slices: int) -> Iterator[Found]:
         try:
             Path(self.notes, "audit-killed").touch(exist_ok=False)
         except FileExistsError:
-            return audited(claims, wanted, within)
+            return audit_slice(collection, rows, number, slices)
         os.kill(executor_pid(), signal.SIGKILL)  # this test started it
         raise AssertionError("the executor lives")
 
@@ -133,9 +134,9 @@ def verified(room: SourceRoom, command: list[str], notes: Path) -> dict[str, obj
     store.put("org/things/p0.0/data.json", b'{"name": "unrecorded", "count": 7}')
     for listed in list(store.list("org/things/.worm.index/")):
         store.delete(listed.key)
-    verify_job.audited = KilledAudit(str(notes))  # type: ignore[attr-defined]
+    claim_slices.audit_slice = KilledAudit(str(notes))
     codes = [verify([*command, "--out", f"file://{notes}"])]
-    verify_job.audited = audited  # type: ignore[attr-defined]
+    claim_slices.audit_slice = audit_slice
     told = json.loads(Path(notes, "report.json").read_text())
     codes.append(verify([*command, "--fix"]))
     clean = verify_collection(room.spec.collection()).is_clean

@@ -25,7 +25,7 @@ from worm.spark.export_request import ExportKind, ExportRequest
 from worm.spark.source.options import ReadOptions
 from worm.spark.source.rows import Reading
 from worm.store.base import metered
-from worm.tables.changed import HeadsDifference, HeadsState, state_now
+from worm.tables.changed import HeadsDifference, HeadsState
 from worm.tables.table import Table
 from worm.tables.tree import HeadsTree
 
@@ -40,7 +40,7 @@ class Feed(SourceRoom):
     """A collection and the states of its heads."""
 
     def now(self) -> HeadsState:
-        found = state_now(HeadsTree(self.spec.collection()))
+        found = HeadsState.now(HeadsTree(self.spec.collection()))
         assert found is not None
         return found
 
@@ -267,5 +267,5 @@ def test_no_task_reads_more_than_a_quarter_of_a_million_ids(
     spark: SparkSession, stored: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert export_tasks(spark, stored.spec) == 8
-    monkeypatch.setattr("worm.spark.plan.IDS_PER_RANGE_MAX", 0.1)
+    monkeypatch.setattr("worm.collections.division.IDS_PER_RANGE_MAX", 0.1)
     assert export_tasks(spark, stored.spec) == 20

@@ -17,8 +17,8 @@ from tests.collections.inventory_room import Delivery
 from tests.emulators import new_bucket
 from tests.spark.collection_room import Room, customer_id
 from worm.collections.entries import Change, Head
-from worm.collections.inventory import open_inventory
 from worm.errors import Corrupt, Invalid
+from worm.spark.inventory import open_inventory
 from worm.spark.inventory_frames import InventoryTable
 from worm.spark.rebuild_job import rebuild, rebuild_incrementally
 from worm.spark.rebuild_tasks import run
@@ -90,7 +90,7 @@ def test_the_table_is_that_of_a_full_rebuild(
 ) -> None:
     room = room_of(file_url, threshold=threshold, oplog=oplog)
     for first, is_sliced in ((3, False), (9, True)):
-        monkeypatch.setattr("worm.spark.incremental_job.SLICED_BYTES", 0 if is_sliced else 1 << 30)
+        monkeypatch.setattr("worm.tables.tasks.rebuild.SLICED_BYTES", 0 if is_sliced else 1 << 30)
         change(room, first)
         report = rebuild_incrementally(spark, room.spec)
         assert (report.changed, report.entities - (report.taken or 0)) == (CHANGED, CHANGED if oplog else CHANGED - 1)
@@ -131,7 +131,7 @@ def test_what_cannot_be_folded_is_rewritten_and_what_is_damaged_is_reported(
     phantom = Head(9, '"x"', None, live=True, ts="2099-01-01T00:00:00Z")
     room.table.fold([Change("phantom", phantom, {"name": "Nobody"})])
     room.store.put(room.table.collection.oplog.key(customer_id(20), 2), b"{}")
-    monkeypatch.setattr("worm.spark.incremental_job.SLICED_BYTES", 0)
+    monkeypatch.setattr("worm.tables.tasks.rebuild.SLICED_BYTES", 0)
     report = rebuild_incrementally(spark, room.spec)
     assert report.changed == CHANGED + 2
     assert [entity_id for entity_id, _ in report.damaged] == [customer_id(20)]
@@ -274,7 +274,7 @@ def while_folding(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> l
             act()
         return done
 
-    monkeypatch.setattr("worm.spark.incremental_job.run", meanwhile)
+    monkeypatch.setattr("worm.spark.rebuild_job.run", meanwhile)
     return acted
 
 

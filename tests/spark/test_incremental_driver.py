@@ -20,14 +20,13 @@ from worm.collections.layout import SCHEMA_KEY
 from worm.errors import Unavailable
 from worm.formats import load_schema
 from worm.spark.cluster import JobSpec
-from worm.spark.incremental import Compared, Comparing, _StoredRange
-from worm.spark.incremental_job import Incremental, _compare, _slice
-from worm.spark.listings import Listing
-from worm.spark.rebuild_job import RebuildReport, _in_rounds, _Rebuild
-from worm.spark.rebuild_tasks import Walked, stage
-from worm.spark.staging import Overtaken, StagedFile, Staging
+from worm.spark.rebuild_job import _SparkEngine, stage
 from worm.store.base import RequestCounter
 from worm.tables.root import LEVEL_MAX
+from worm.tables.tasks.incremental import ComparedRange, Comparing, _StoredRange, compare_range, delta_hints
+from worm.tables.tasks.listings import Listing
+from worm.tables.tasks.rebuild import RebuildReport, StagedRange, TableRebuild, _Round
+from worm.tables.tasks.staging import Overtaken, Staging
 from worm.tables.tree import DELTAS_MAX, HeadsTree, Tree
 
 T = TypeVar("T")
@@ -47,7 +46,6 @@ def _tasks_are_calls(monkeypatch: pytest.MonkeyPatch) -> None:
         return [work(one) for one in items]
 
     monkeypatch.setattr("worm.spark.rebuild_tasks.run", run)
-    monkeypatch.setattr("worm.spark.incremental_job.run", run)
     monkeypatch.setattr("worm.spark.rebuild_job.run", run)
     for name in ("planned_ranges", "compared_ranges"):
         monkeypatch.setattr(f"worm.spark.rebuild_job.{name}", lambda spark, spec: RANGES)
@@ -66,7 +64,20 @@ def path_of(
 
 
 def rebuilt(path: DataPath) -> RebuildReport:
-    return _Rebuild(cast(Any, None), spec_of(path)).run_incrementally(None)
+    return _round(path).run_incrementally()
+
+
+def in_rounds(path: DataPath) -> RebuildReport:
+    """As the job does it."""
+    return TableRebuild(spec_of(path).collection(), _engine(path))._in_rounds(partial(rebuilt, path))
+
+
+def _round(path: DataPath) -> _Round:
+    return _Round(spec_of(path).collection(), _engine(path))
+
+
+def _engine(path: DataPath) -> _SparkEngine:
+    return _SparkEngine(cast(Any, None), spec_of(path))
 
 
 def change(path: DataPath, *numbers: int) -> None:
@@ -78,7 +89,7 @@ def change(path: DataPath, *numbers: int) -> None:
 @OPLOG
 def test_what_differs_may_be_too_much_for_one_delta(oplog: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """8 MiB are 20,000 changes: 0.2 % of ten million documents."""
-    monkeypatch.setattr("worm.spark.incremental_job.DELTA_BYTES", 1)
+    monkeypatch.setattr("worm.tables.tasks.deltas.DELTA_BYTES", 1)
     path = path_of(oplog=oplog)
     change(path, 1, 31, 61, 91)
     assert rebuilt(path).changed == len(RANGES)
@@ -92,7 +103,7 @@ def test_what_differs_may_be_too_much_for_one_delta(oplog: bool, monkeypatch: py
 def test_a_range_with_too_many_new_entities_is_rebuilt_in_full(oplog: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """After an import between two ids that the table knows, one task would hold all names of it."""
     path = path_of(oplog=oplog)
-    monkeypatch.setattr("worm.spark.plan.IDS_OF_A_TASK_MAX", COUNT // len(RANGES))
+    monkeypatch.setattr("worm.collections.division.IDS_OF_A_TASK_MAX", COUNT // len(RANGES))
     assert rebuilt(path).taken == COUNT
     for number in range(20):
         path.put(f"c010-{number}", {"name": "Acme"})
@@ -109,7 +120,7 @@ def test_what_a_task_leaves_of_its_range_is_staged_in_the_next_round(
     """Nobody knows how ids are distributed before they are listed."""
     path, tasks = path_of(oplog=oplog, threshold=threshold), list[IdRange]()
 
-    def noted(spec: JobSpec, within: IdRange) -> Walked[list[StagedFile]]:
+    def noted(spec: JobSpec, within: IdRange) -> StagedRange:
         tasks.append(within)
         return stage(spec, within)
 
@@ -119,7 +130,7 @@ def test_what_a_task_leaves_of_its_range_is_staged_in_the_next_round(
     monkeypatch.setattr("worm.collections.walks.SPLIT", 3)
     path.table.rebuild()
     before = _bases(path)
-    report = _Rebuild(cast(Any, None), spec_of(path)).run()
+    report = _round(path).run()
     assert (report.entities, report.live, report.taken) == (COUNT, COUNT, None)
     assert len(tasks) >= COUNT // 10
     assert _bases(path) == before, "a rebuild of what is right writes the same files"
@@ -133,8 +144,8 @@ def _bases(path: DataPath) -> list[object]:
 
 def test_large_deltas_do_not_keep_small_ones_from_being_merged(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every reader reads every delta: with each fold, there would be one more until the next rebuild."""
-    monkeypatch.setattr("worm.spark.incremental_job.DELTA_BYTES", 1)
-    monkeypatch.setattr("worm.spark.incremental_job.PARTITION_BYTES", 1)
+    monkeypatch.setattr("worm.tables.tasks.deltas.DELTA_BYTES", 1)
+    monkeypatch.setattr("worm.tables.tasks.deltas.PARTITION_BYTES", 1)
     path = path_of()
     change(path, 1, 31, 61, 91)
     rebuilt(path)
@@ -155,7 +166,7 @@ def test_large_deltas_do_not_keep_small_ones_from_being_merged(monkeypatch: pyte
 @OPLOG
 def test_deltas_are_merged_also_if_only_builds_write_the_manifest(oplog: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """No worker merges them: there would be one more with each run of the job."""
-    monkeypatch.setattr("worm.spark.plan.BASE_SHARE", 0)
+    monkeypatch.setattr("worm.tables.tasks.deltas.BASE_SHARE", 0)
     monkeypatch.setattr("worm.tables.tree.BASE_SHARE", 0)
     path = path_of(oplog=oplog, autoUpdate=False)
     path.table.rebuild()
@@ -173,12 +184,13 @@ def test_a_damaged_delta_makes_the_table_unsound_also_if_deltas_are_divided() ->
     path = path_of()
     change(path, 1)
     rebuilt(path)
-    root, spec = path.table.manifest.root(), spec_of(path)
+    root = path.table.manifest.root()
     assert root is not None
     (delta,) = root.deltas
     path.store.put(path.table.manifest.pieces.key(delta.file), b"{}")
-    (found,) = _slice(spec, [one.start for one in RANGES], ("manifest", delta.file))
-    assert _compare(spec, False, True, (RANGES[found[0]], ()), [found[1]]).is_unsound
+    (found,) = delta_hints(path.collection, ("manifest", delta.file), [one.start for one in RANGES])
+    compared = compare_range(path.collection, RANGES[found[0]], [found[1]], is_listed=False, is_sliced=True)
+    assert compared.is_unsound
 
 
 @OPLOG
@@ -219,7 +231,7 @@ def after(step: str, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object])
             left.pop()()
         return done
 
-    monkeypatch.setattr("worm.spark.incremental_job.run", run)
+    monkeypatch.setattr("worm.spark.rebuild_job.run", run)
 
 
 def settle(path: DataPath, entity_id: str, name: str) -> None:
@@ -307,7 +319,7 @@ def test_rows_are_not_put_over_newer_ones_in_a_new_base(step: str, monkeypatch: 
 def test_folds_between_the_reads_of_manifest_and_heads_do_not_end_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where somebody folds every second, each round found such an entity, and the third one failed. Somebody who adds
     an index to such a collection needs the base to be written again."""
-    monkeypatch.setattr("worm.spark.plan.FOLDED_BYTES_MAX", 0)
+    monkeypatch.setattr("worm.tables.tasks.deltas.FOLDED_BYTES_MAX", 0)
     path, folds = path_of(), count()
     change(path, 1)
     read = _StoredRange.__init__
@@ -318,7 +330,7 @@ def test_folds_between_the_reads_of_manifest_and_heads_do_not_end_the_job(monkey
         read(stored, tree, *rest)
 
     monkeypatch.setattr(_StoredRange, "__init__", between)
-    report = _in_rounds(spec_of(path), partial(rebuilt, path))
+    report = in_rounds(path)
     assert report.taken is not None
     assert next(folds) == 2 * len(RANGES), "in one round"
     assert names_of(path, "c001", "c000", "c070") == ["Bolt", "Cord", "Cord"]
@@ -354,8 +366,8 @@ class _Between(RequestCounter):
 def test_uploads_folds_and_merges_between_any_two_requests_lose_nothing(
     oplog: bool, threshold: int, writes: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("worm.spark.plan.BASE_SHARE", 0 if writes == "deltas" else 4)
-    monkeypatch.setattr("worm.spark.plan.FOLDED_BYTES_MAX", 1 << 28 if writes == "deltas" else 0)
+    monkeypatch.setattr("worm.tables.tasks.deltas.BASE_SHARE", 0 if writes == "deltas" else 4)
+    monkeypatch.setattr("worm.tables.tasks.deltas.FOLDED_BYTES_MAX", 1 << 28 if writes == "deltas" else 0)
     changed = 0
     for seed in range(SEEDS):
         history = History(seed, oplog=oplog, threshold=threshold, indexes={})
@@ -373,9 +385,9 @@ def test_uploads_folds_and_merges_between_any_two_requests_lose_nothing(
         meanwhile: list[Callable[[], object]] = [history.remove, partial(_settled, history)]
         meanwhile += [partial(_settled, history), partial(_merged, path)]
         path.store.requests = between = _Between(chance, meanwhile)
-        between.left, spec = ACTS, spec_of(path)
+        between.left = ACTS
         with suppress(Unavailable):  # others folded all the time
-            changed += _in_rounds(spec, partial(rebuilt, path)).changed
+            changed += in_rounds(path).changed
         between.left = 0
         path.run_capture()
         history.fold_all()
@@ -392,8 +404,8 @@ def test_an_old_inventory_makes_no_row_older_than_what_is_folded_meanwhile(
     oplog: bool, writes: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If everything is folded in the end, the table is that of a full rebuild, whatever the inventory shows."""
-    monkeypatch.setattr("worm.spark.plan.BASE_SHARE", 0 if writes == "deltas" else 4)
-    monkeypatch.setattr("worm.spark.plan.FOLDED_BYTES_MAX", 1 << 28 if writes == "deltas" else 0)
+    monkeypatch.setattr("worm.tables.tasks.deltas.BASE_SHARE", 0 if writes == "deltas" else 4)
+    monkeypatch.setattr("worm.tables.tasks.deltas.FOLDED_BYTES_MAX", 1 << 28 if writes == "deltas" else 0)
     read = 0
     for seed in range(2 * SEEDS):
         history = History(seed, oplog=oplog, threshold=2, indexes={})
@@ -405,12 +417,13 @@ def test_an_old_inventory_makes_no_row_older_than_what_is_folded_meanwhile(
         starts = sorted(chance.sample(IDS, 2))
         ranges = [IdRange("", starts[0]), IdRange(starts[0], starts[1]), IdRange(starts[1])]
         monkeypatch.setattr("worm.spark.rebuild_job.compared_ranges", lambda spark, spec, found=ranges: found)
-        monkeypatch.setattr(Incremental, "compare", partial(_compared, path, ranges, listing))
+        monkeypatch.setattr(_SparkEngine, "compare", partial(_compared, path, ranges, listing))
+        monkeypatch.setattr(_SparkEngine, "_ranges", ranges, raising=False)
         meanwhile: list[Callable[[], object]] = [history.remove, partial(_settled, history), partial(_merged, path)]
         path.store.requests = between = _Between(chance, meanwhile, OFTEN)
         between.left = MANY_ACTS
         with suppress(Unavailable):
-            report = _in_rounds(spec_of(path), partial(rebuilt, path))
+            report = in_rounds(path)
             read += report.entities - (report.taken or 0)
         between.left = 0
         path.run_capture()
@@ -421,8 +434,8 @@ def test_an_old_inventory_makes_no_row_older_than_what_is_folded_meanwhile(
     assert read, "otherwise no inventory was old"
 
 
-def _compared(path: DataPath, ranges: Sequence[IdRange], listing: Listing) -> Compared:
-    return Compared.total([Comparing(path.table, one, listing).run(Staging(path.collection)) for one in ranges])
+def _compared(path: DataPath, ranges: Sequence[IdRange], listing: Listing, deltas: object) -> list[ComparedRange]:
+    return [Comparing(path.table, one, listing).run(Staging(path.collection)) for one in ranges]
 
 
 def _settled(history: History) -> None:

@@ -19,34 +19,33 @@ from tests.examples import examples
 from tests.harness import DataPath, schema_of
 from tests.spark.collection_room import spec_of
 from worm.clock import Ids
+from worm.collections.claim_slices import DIGITS, slice_of, slices_for
 from worm.collections.claims import Digests
+from worm.collections.division import IDS_OF_A_TASK_MAX, grouped, tasks_for
 from worm.collections.id_ranges import IdRange
 from worm.errors import Invalid
 from worm.formats import load_schema
-from worm.spark import plan as planning
-from worm.spark import rebuild_tasks
 from worm.spark.frames import slots
-from worm.spark.incremental_job import _compare
-from worm.spark.plan import (
-    BYTES_OF_A_TASK_MAX,
-    FOLDED_BYTES_MAX,
-    IDS_OF_A_TASK_MAX,
-    JOBS,
-    SIZES,
-    Paper,
-    billion,
-    claim_slices,
-    far_apart,
-    grouped,
-    paper_definition,
-    plan,
-    stages,
-    tasks_for,
-)
-from worm.spark.rebuild_claims import DIGITS, slice_of
+from worm.spark.plan_text import SIZES, billion, plan, stages, usd
+from worm.spark.rebuild_job import stage as stage_rows
+from worm.spark.rebuild_tasks import far_apart
 from worm.spark.shares import planned_ranges, planned_shares
-from worm.spark.staging import (
-    Answer,
+from worm.spark.verify_tasks import LEFT_MAX, Mended, _checked
+from worm.tables.index import parts_wanted
+from worm.tables.layout import HEADS_PARTS_MAX
+from worm.tables.root import Piece, cuts, encode_directory
+from worm.tables.tasks import paper as planning
+from worm.tables.tasks.deltas import FOLDED_BYTES_MAX
+from worm.tables.tasks.incremental import compare_range
+from worm.tables.tasks.paper import (
+    BYTES_OF_A_TASK_MAX,
+    JOBS,
+    JobPlan,
+    Paper,
+    _example_definition,
+)
+from worm.tables.tasks.staging import (
+    Measurement,
     PartPlan,
     Question,
     StagedFile,
@@ -57,10 +56,6 @@ from worm.spark.staging import (
     staged_within,
     starts_of,
 )
-from worm.spark.verify_tasks import LEFT_MAX, Mended, _checked
-from worm.tables.index import parts_wanted
-from worm.tables.layout import HEADS_PARTS_MAX
-from worm.tables.root import Piece, cuts, encode_directory
 from worm.upkeep.costs import Prices
 
 BILLION = 1_000_000_000
@@ -71,7 +66,7 @@ DRIVER_SECONDS = 60.0
 @pytest.mark.parametrize("documents", [1, 5_000, 123_456, 1_000_000, *SIZES, 3_000_000_000])
 @pytest.mark.parametrize("job", JOBS)
 def test_no_task_grows_with_the_collection(job: str, documents: int) -> None:
-    for stage in plan(job, Paper(documents, paper_definition())).stages:
+    for stage in plan(job, Paper.example(documents)).stages:
         assert stage.ids <= IDS_OF_A_TASK_MAX, stage
         assert stage.bytes <= BYTES_OF_A_TASK_MAX, stage
         assert stage.held <= BYTES_OF_A_TASK_MAX, stage
@@ -82,14 +77,14 @@ def test_no_task_grows_with_the_collection(job: str, documents: int) -> None:
 @pytest.mark.parametrize("kept", [{"oplog": False}, {"indexes": {}, "manifest": {"enabled": False}}], ids=str)
 def test_what_a_model_does_not_keep_is_not_in_its_plan(job: str, kept: dict[str, Any]) -> None:
     definition = load_schema(schema_of(**kept)).model("Customer")
-    of_all, less = (plan(job, Paper(100_000_000, one)) for one in (paper_definition(), definition))
+    of_all, less = (plan(job, Paper(100_000_000, one)) for one in (_example_definition(), definition))
     assert less.largest <= of_all.largest
     assert sum(less.requests.values()) < sum(of_all.requests.values()) or job == "export"
 
 
 @pytest.mark.parametrize("row_bytes", [120, 350, 2_000])
 def test_no_task_grows_with_small_or_large_rows(row_bytes: int) -> None:
-    definition = paper_definition()
+    definition = _example_definition()
     for job in JOBS:
         ids, _, held = plan(job, Paper(100_000_000, definition, row_bytes=row_bytes)).largest
         assert ids <= IDS_OF_A_TASK_MAX
@@ -98,7 +93,7 @@ def test_no_task_grows_with_small_or_large_rows(row_bytes: int) -> None:
 
 def test_ten_times_the_documents_are_ten_times_the_tasks_and_the_requests() -> None:
     for job in JOBS:
-        smaller, larger = (plan(job, Paper(size, paper_definition())) for size in SIZES[1:])
+        smaller, larger = (plan(job, Paper.example(size)) for size in SIZES[1:])
         assert 9 < larger.tasks / smaller.tasks < 11
         assert 8.8 < sum(larger.requests.values()) / sum(smaller.requests.values()) < 11  # heads have 100,000 parts
         # Only the directories of the table grow: 3 MB in memory for 10 million documents.
@@ -107,12 +102,12 @@ def test_ten_times_the_documents_are_ten_times_the_tasks_and_the_requests() -> N
 
 def test_an_incremental_rebuild_of_one_percent_takes_a_tenth_of_the_requests() -> None:
     for size in SIZES:
-        full, some = (sum(plan(job, Paper(size, paper_definition())).requests.values()) for job in JOBS if "re" in job)
+        full, some = (sum(plan(job, Paper.example(size)).requests.values()) for job in JOBS if "re" in job)
         assert some < 0.1 * full
 
 
 def test_changes_are_folded_until_they_are_too_many_for_deltas() -> None:
-    plans = [plan("incremental", Paper(size, paper_definition())) for size in SIZES]
+    plans = [plan("incremental", Paper.example(size)) for size in SIZES]
     folds = [any(stage.name == "fold" for stage in one.stages) for one in plans]
     assert folds == [one.documents * 3.5 <= FOLDED_BYTES_MAX for one in plans]  # 1 % of rows of 350 bytes
     assert folds == [True, False, False]
@@ -120,7 +115,7 @@ def test_changes_are_folded_until_they_are_too_many_for_deltas() -> None:
 
 def test_every_task_can_hold_the_directories_of_a_billion() -> None:
     """Each task that reads the table reads them."""
-    paper = Paper(3 * BILLION, paper_definition())
+    paper = Paper.example(3 * BILLION)
     assert paper.heads == HEADS_PARTS_MAX
     assert max(paper.directories) * planning.PIECE_BYTES < BYTES_OF_A_TASK_MAX // 10
     pieces = [
@@ -138,10 +133,9 @@ COUNT, MOST = 1_200, 4
 def test_the_requests_of_a_plan_are_those_that_tasks_make(oplog: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("worm.tables.layout.HEADS_PER_PART", 100)
     monkeypatch.setattr("worm.spark.shares.parallelism", lambda spark: MOST)
-    monkeypatch.setattr("worm.collections.portions.STEP", 50)
-    for place in ("worm.collections.portions", "worm.spark.plan"):
-        monkeypatch.setattr(f"{place}.PORTION_IDS", 250)
-    for place in ("worm.collections.walks", "worm.spark.plan"):
+    monkeypatch.setattr("worm.collections.division.STEP", 50)
+    monkeypatch.setattr("worm.collections.division.PORTION_IDS", 250)
+    for place in ("worm.collections.walks", "worm.tables.tasks.paper"):
         monkeypatch.setattr(f"{place}.PART_IDS", 100)
     manifest = {"enabled": True, "partitionThreshold": 200}
     path = DataPath(schema_of(oplog=oplog, softDelete=False, indexes={}, manifest=manifest))
@@ -160,9 +154,9 @@ def test_the_requests_of_a_plan_are_those_that_tasks_make(oplog: bool, monkeypat
     ranges, shares = planned_ranges(cast(Any, None), spec), planned_shares(cast(Any, None), spec)
     assert len(ranges) == len(shares) == tasks_for(COUNT, MOST)
     with spent() as staged:
-        files = [file for within in ranges for file in rebuild_tasks.stage(spec, within).what]
+        files = [file for within in ranges for file in stage_rows(spec, within).files]
     with spent() as compared:
-        found = [_compare(spec, False, False, (within, ()), ()) for within in ranges]
+        found = [compare_range(collection, within, (), is_listed=False, is_sliced=False) for within in ranges]
     with spent() as checked:
         rows = [row for share in shares for row in _checked(spec, share)]
     assert (sum(file.count for file in files), sum(one.read for one in found)) == (COUNT, COUNT // 100)
@@ -172,12 +166,12 @@ def test_the_requests_of_a_plan_are_those_that_tasks_make(oplog: bool, monkeypat
         ("incremental", "compare", compared),
         ("verify", "check", checked),
     ):
-        (planned,) = (one.requests for one in plan(job, paper, MOST).stages if one.name == name)
-        assert counted["GET"] == pytest.approx(planned["GET"], rel=0.02, abs=10), name
-        lists = [one.get("LIST", 0) + one.get("VERSIONS", 0) for one in (counted, planned)]
+        (expected,) = (one.requests for one in JobPlan.of(job, paper, MOST).stages if one.name == name)
+        assert counted["GET"] == pytest.approx(expected["GET"], rel=0.02, abs=10), name
+        lists = [one.get("LIST", 0) + one.get("VERSIONS", 0) for one in (counted, expected)]
         assert lists[0] == pytest.approx(lists[1], rel=0.2), name
         assert bool(counted.get("VERSIONS")) is bool(oplog and job != "rebuild")
-        assert counted.get("PUT", 0) <= max(planned.get("PUT", 0), len(ranges))
+        assert counted.get("PUT", 0) <= max(expected.get("PUT", 0), len(ranges))
 
 
 def test_the_documentation_shows_the_plan_that_the_functions_give() -> None:
@@ -187,17 +181,17 @@ def test_the_documentation_shows_the_plan_that_the_functions_give() -> None:
 
 @pytest.mark.parametrize("job", JOBS)
 def test_no_task_of_a_small_collection_has_more_than_its_documents(job: str) -> None:
-    paper = Paper(30, paper_definition())
+    paper = Paper.example(30)
     assert all(stage.ids <= 30 * paper.indexes for stage in plan(job, paper).stages)
 
 
 def test_the_plan_has_prices_and_says_what_it_knows() -> None:
-    one = plan("rebuild", Paper(BILLION, paper_definition()))
-    s3, compute = one.usd(Prices.read())
+    one = plan("rebuild", Paper.example(BILLION))
+    s3, compute = usd(one, Prices.read())
     assert s3 > compute > 0
     assert len(stages(one)) == 2 + len(one.stages)
     with pytest.raises(Invalid, match="no plan of 'purge'"):
-        plan("purge", Paper(1, paper_definition()))
+        plan("purge", Paper.example(1))
 
 
 def test_tasks_follow_the_rows_and_not_only_the_processors() -> None:
@@ -219,7 +213,7 @@ def _holds(names: Digests, name: str) -> bool:
 
 
 def test_many_claims_have_many_slices() -> None:
-    assert [claim_slices(values) for values in (10, 50_000, 1_000_000, BILLION)] == [2, 10, 20, 20_000]
+    assert [slices_for(values) for values in (10, 50_000, 1_000_000, BILLION)] == [2, 10, 20, 20_000]
 
 
 @settings(max_examples=examples(30), deadline=None)
@@ -243,7 +237,7 @@ def _files(count: int) -> list[StagedFile]:
 @pytest.mark.slow
 def test_the_driver_plans_a_billion_documents_in_bounded_time_and_space() -> None:
     files = _files(BILLION)
-    parts = Paper(BILLION, paper_definition()).heads
+    parts = Paper.example(BILLION).heads
     carried = ("", *(f"{at * BILLION // parts:032d}" for at in range(1, parts)))
     wishes = [Wish("heads", tuple(cuts(BILLION, parts)), carried, may_carry=True, is_heavy=False)]
     start = time.monotonic()
@@ -260,12 +254,12 @@ def test_the_driver_plans_a_billion_documents_in_bounded_time_and_space() -> Non
     assert taken < DRIVER_SECONDS
 
 
-def _answer(question: Question) -> Answer:
+def _answer(question: Question) -> Measurement:
     """Of a file in which the ids are spread evenly."""
     ids = tuple(tuple(f"{at:032d}" for at in several) for several in question.positions)
     weights = tuple((0,) * (len(several) + 1) for several in question.positions)
     counts = tuple((20_000 // max(1, len(several)),) * len(several) for several in question.carried)
-    return Answer(ids, weights, counts, counts, (), question.first)
+    return Measurement(ids, weights, counts, counts, (), question.first)
 
 
 def _rows(group: list[PartPlan]) -> int:
@@ -291,7 +285,7 @@ def test_files_and_pieces_of_a_range_are_found_without_looking_at_all(ids: set[s
 
 
 def test_small_work_is_not_divided(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "ROWS_PER_TASK", 10)
+    monkeypatch.setattr("worm.collections.division.ROWS_PER_TASK", 10)
     assert tasks_for(25, 8) == 3
     assert grouped([1, 2, 3], 2) == [[1, 2], [3]]
 

@@ -24,10 +24,10 @@ from worm.collections.layout import SCHEMA_KEY
 from worm.dev.aws import start_moto
 from worm.formats import load_schema
 from worm.spark.rebuild_job import rebuild
-from worm.spark.staging import StagedRow
 from worm.spark.verify_job import verify
 from worm.store.open import open_store
 from worm.tables.index import Index
+from worm.tables.tasks.staging import StagedRow
 
 pytestmark = pytest.mark.usefixtures("small_portions")
 COUNT = 180
@@ -41,8 +41,8 @@ def test_the_bytes_are_those_of_a_rebuild_in_one_process(
     spark: SparkSession, file_url: str, threshold: int, oplog: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("worm.tables.index.POSTINGS_PER_PART", 60)
-    monkeypatch.setattr("worm.spark.plan.KEYS_PER_BUCKET", 20)
-    monkeypatch.setattr("worm.spark.plan.SAMPLES_PER_BUCKET", 4)
+    monkeypatch.setattr("worm.tables.tasks.index_parts.KEYS_PER_BUCKET", 20)
+    monkeypatch.setattr("worm.tables.tasks.index_parts.SAMPLES_PER_BUCKET", 4)
     room = Room(file_url, oplog=oplog, threshold=threshold)
     room.fill(COUNT)
     room.forget()
@@ -66,9 +66,14 @@ def test_common_values_have_the_bytes_of_a_rebuild_in_one_process(
     room = Room(file_url, threshold=SPREAD)
     room.fill(COUNT)
     room.rebuild_in_process()
-    for place in ("worm.tables.index", "worm.spark.rebuild_index", "worm.spark.verify_job"):
+    for place in (
+        "worm.tables.index",
+        "worm.tables.tasks.index_parts",
+        "worm.spark.rebuild_index",
+        "worm.spark.verify_job",
+    ):
         monkeypatch.setattr(f"{place}.COMMON_IDS", 30)
-    for place in ("worm.tables.index", "worm.spark.rebuild_index"):
+    for place in ("worm.tables.index", "worm.tables.tasks.index_parts"):
         monkeypatch.setattr(f"{place}.PART_POSTINGS_MAX", 60)
     told = verify(spark, room.spec).kinds.keys()
     assert told == {"index-differs", "unique-conflict"}, "that table lists the ids of all values"
@@ -116,7 +121,7 @@ def test_deleted_ones_count_and_the_driver_reads_no_row_of_a_large_table(
     def refused(self: object) -> Iterator[StagedRow]:
         raise AssertionError("the driver reads rows")
 
-    monkeypatch.setattr("worm.spark.rebuild_job._Rebuild._rows", refused)
+    monkeypatch.setattr("worm.tables.tasks.rebuild._Round._rows", refused)
     room = Room(file_url, threshold=22, indexes=WITHOUT_CONFLICTS)
     room.fill(24)
     room.forget()

@@ -15,26 +15,24 @@ from pyspark.sql.functions import spark_partition_id
 
 from tests.spark.collection_room import Room, customer_id
 from tests.spark.seeded_room import seeded_spec
-from worm.collections import portions
+from worm.collections import division as dividing
 from worm.collections.id_ranges import IdRange
 from worm.errors import Corrupt
 from worm.formats import IndexDef
 from worm.formats.strict_json import JsonValue
-from worm.spark import shares
 from worm.spark.frames import rows_of, slots
 from worm.spark.rebuild_index import (
     POSTINGS_DDL,
     _first_keys,
-    _Several,
     divided,
-    gathered_part,
     sorted_postings,
 )
-from worm.spark.shares import Share, compared_ranges, planned_ranges, planned_shares
-from worm.spark.verify_range import RangeReport, StoredTables, verify_range
+from worm.spark.shares import compared_ranges, planned_ranges, planned_shares
 from worm.spark.verify_tasks import _checked, slice_deltas
 from worm.tables.index import Index, entry_keys, new_index
 from worm.tables.manifest import Manifest
+from worm.tables.tasks.index_parts import SeveralParts, gathered
+from worm.tables.tasks.verify_range import RangeReport, StoredTables, verify_range
 
 
 def _is_whole(found: Sequence[IdRange]) -> bool:
@@ -55,7 +53,7 @@ def test_shares_are_bounded_with_and_without_a_table(spark: SparkSession, file_u
     assert _is_whole(planned_ranges(spark, room.spec))
     assert _is_whole(compared_ranges(spark, room.spec))
     ids = Counter({within: sum(customer_id(n) in within for n in range(100)) for within in every})
-    assert max(ids.values()) <= 2 * 3 * portions.PORTION_IDS
+    assert max(ids.values()) <= 2 * 3 * dividing.PORTION_IDS
     assert 2 <= len(found) <= 8
 
 
@@ -69,7 +67,7 @@ def test_documents_that_a_table_does_not_know_are_divided(spark: SparkSession, f
     room.put([number for number in range(200) if number not in known])
     every = [one for share in planned_shares(spark, room.spec) for one in share.portions]
     assert _is_whole(every)
-    assert max(sum(customer_id(n) in within for n in range(200)) for within in every) <= 2 * portions.PORTION_IDS
+    assert max(sum(customer_id(n) in within for n in range(200)) for within in every) <= 2 * dividing.PORTION_IDS
 
 
 @pytest.mark.usefixtures("small_portions")
@@ -109,7 +107,7 @@ def test_tasks_count_what_no_table_knows_in_rounds(
 ) -> None:
     room = Room(file_url)
     room.put(range(120))
-    monkeypatch.setattr(shares, "INLINE_IDS", 10)
+    monkeypatch.setattr(dividing, "INLINE_IDS", 10)
     by_spark = planned_shares(spark, room.spec)
     rounds = list[int]()
 
@@ -118,7 +116,8 @@ def test_tasks_count_what_no_table_knows_in_rounds(
         return [work(one) for one in ranges]
 
     monkeypatch.setattr("worm.spark.rebuild_tasks.run", run)
-    monkeypatch.setattr(shares, "counted", lambda collection, within, most=8: portions.counted(collection, within, 8))
+    counted = dividing.counted
+    monkeypatch.setattr(dividing, "counted", lambda collection, within, most=8: counted(collection, within, 8))
     here = planned_shares(spark, room.spec)
     for found in (by_spark, here):
         assert _is_whole([one for share in found for one in share.portions])
@@ -135,15 +134,18 @@ def test_a_slot_leads_to_one_task(spark: SparkSession) -> None:
 
 
 def test_parts_begin_at_the_same_keys_as_in_one_process(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worm.spark.plan.KEYS_PER_BUCKET", 10)
-    monkeypatch.setattr("worm.spark.plan.SAMPLES_PER_BUCKET", 3)
+    monkeypatch.setattr("worm.tables.tasks.index_parts.KEYS_PER_BUCKET", 10)
+    monkeypatch.setattr("worm.tables.tasks.index_parts.SAMPLES_PER_BUCKET", 3)
     keys = sorted(
         {f"k{number * 7919 % 1000:03d}" for number in range(300)} | {"", "ü", "\U0001f600", "=null", "\uffff"}
     )
     other = [f"z{number}" for number in range(4)]
     rows = [*((0, one, 1) for one in keys), *((1, one, 1) for one in other)]
     frame = spark.createDataFrame(rows, "field int, key string, weight bigint")
-    several = {0: _Several(len(keys), 1, [1, 2, 50, 51, 52, len(keys) - 1]), 1: _Several(len(other), 1, [3])}
+    several = {
+        0: SeveralParts(len(keys), 1, [1, 2, 50, 51, 52, len(keys) - 1], 100_000, 100_000),
+        1: SeveralParts(len(other), 1, [3], 100_000, 100_000),
+    }
     found = _first_keys(frame.repartition(3), several)
     assert found == {0: ["", *(keys[at] for at in several[0].positions)], 1: ["", "z3"]}
 
@@ -153,12 +155,13 @@ def test_uneven_parts_begin_at_the_same_keys_as_in_one_process(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """Values on very different numbers of documents: neither a part nor a task may get too many pairs."""
-    for room in ("worm.tables.index", "worm.spark.rebuild_index"):
+    for room in ("worm.tables.index", "worm.tables.tasks.index_parts"):
         monkeypatch.setattr(f"{room}.COMMON_IDS", 20)
         monkeypatch.setattr(f"{room}.PART_POSTINGS_MAX", 60)
+    monkeypatch.setattr("worm.spark.rebuild_index.COMMON_IDS", 20)
     monkeypatch.setattr("worm.tables.index.POSTINGS_PER_PART", 40)
-    monkeypatch.setattr("worm.spark.plan.KEYS_PER_BUCKET", 10)
-    monkeypatch.setattr("worm.spark.plan.SAMPLES_PER_BUCKET", 3)
+    monkeypatch.setattr("worm.tables.tasks.index_parts.KEYS_PER_BUCKET", 10)
+    monkeypatch.setattr("worm.tables.tasks.index_parts.SAMPLES_PER_BUCKET", 3)
     rng = random.Random(seed)
     counts = [rng.choice((1, 1, 1, 2, 18, 20, 21, 50)) if at % 90 < 30 else 1 for at in range(180)]
     rows: dict[str, dict[str, JsonValue]] = {
@@ -181,14 +184,14 @@ def test_uneven_parts_begin_at_the_same_keys_as_in_one_process(
         wanted = new_index(Index.of(Manifest("Customer", rows), definition), 16, is_split=True).parts
         assert division.starts[number] == [part.piece.start for part in wanted]
         for at, part in enumerate(wanted):
-            of_part = [tuple(row) for row in sorted_rows if (row["field"], row["part"]) == (number, at)]
-            made = gathered_part(definition, division.common.get(number, {}), of_part).index("Customer", "", 0)
+            of_part = ((row["key"], row["id"]) for row in sorted_rows if (row["field"], row["part"]) == (number, at))
+            made = gathered("Customer", definition, of_part, division.common.get(number, {}))
             assert made.encode() == part.body
 
 
 def test_few_tasks_find_the_parts_of_a_small_index(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """What Spark keeps after a shuffle has 200 partitions, and every one goes through Python."""
-    monkeypatch.setattr("worm.spark.rebuild_index.parts_wanted", lambda pairs, most: 3)
+    monkeypatch.setattr("worm.tables.tasks.index_parts.parts_wanted", lambda pairs, most: 3)
     before = spark.conf.get("spark.sql.shuffle.partitions") or ""
     frame = spark.createDataFrame([(0, f"k{number % 90}", f"i{number}") for number in range(300)], POSTINGS_DDL)
     context = spark.sparkContext
@@ -234,10 +237,10 @@ def test_verify_holds_one_portion_of_its_share(tmp_path: Path, count: int, monke
         held.append(len(found.rows))
         return found
 
-    monkeypatch.setattr("worm.spark.verify_tasks.verify_range", watched)
+    monkeypatch.setattr("worm.tables.tasks.verify_range.verify_range", watched)
     starts = ["", *(f"c{at:08d}" for at in range(10, count, 10))]
     ranges = zip(starts, [*starts[1:], None], strict=True)
-    rows = list(_checked(spec, Share(tuple(IdRange(start, end) for start, end in ranges))))
+    rows = list(_checked(spec, dividing.Share(tuple(IdRange(start, end) for start, end in ranges))))
     assert (sum(held), max(held)) == (count, 10)
     assert sum(row[4] for row in rows if row[:2] == ("counted", "")) == count
 

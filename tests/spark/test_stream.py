@@ -25,16 +25,16 @@ from tests.tables.test_changed import Life, tiny_files
 from tests.tables.test_spread_tables import fill, spread_path
 from worm.clock import iso_seconds
 from worm.collections.id_ranges import IdRange
+from worm.collections.oplog_archives import Archiver
 from worm.errors import Corrupt, Expired, Invalid, Unavailable
 from worm.sdk.database import Worm
-from worm.spark.oplog_archives import Compactor
 from worm.spark.source.admission import LimitedChangeStream
 from worm.spark.source.changes import ChangesPartition, ChangesReader, Leg, Place
 from worm.spark.source.datasource import WormDataSource
 from worm.spark.source.options import READING, SINKING, STREAMING, ReadOptions, StreamOptions, Target
 from worm.spark.source.stream import Offset
 from worm.store.base import metered
-from worm.tables.changed import HeadsState, state_now
+from worm.tables.changed import HeadsState
 from worm.tables.pieces import KEPT
 from worm.tables.tree import HeadsTree
 
@@ -376,7 +376,10 @@ def test_a_limit_that_spark_lifts_ends_a_walk_and_goes_on() -> None:
 def test_a_limit_that_spark_lifts_does_not_lift_the_start() -> None:
     path = spread_path(threshold=1000)
     fill(path, 9)
-    start, now = HeadsState(updated="2026-01-01T00:00:00Z", embedded=_seqs({})), state_now(HeadsTree(path.collection))
+    start, now = (
+        HeadsState(updated="2026-01-01T00:00:00Z", embedded=_seqs({})),
+        HeadsState.now(HeadsTree(path.collection)),
+    )
     assert now is not None
     future = Offset(start, "2030-01-01T00:00:00Z", replace(now, embedded=_seqs({"c003": 1})), Place("c001", 1))
     assert [leg.since for leg in future.legs(Offset(now, future.since))] == [future.since] * 2
@@ -461,7 +464,7 @@ def test_a_long_archived_history_is_read_to_its_end() -> None:
         path.put("c", {"name": f"n{number}"})
         path.settle()
     path.clock.advance(timedelta(days=400).total_seconds())
-    Compactor(path.collection, now=path.clock.now(), dry_run=False).run(threads=1)
+    Archiver(path.collection, now=path.clock.now(), dry_run=False).run(threads=1)
     assert path.store.get(path.collection.oplog.key("c", 2)) is None
     assert _batch(path) == [("c", seq) for seq in range(1, 36)]
 
@@ -500,7 +503,7 @@ def test_states_are_only_made_where_somebody_needs_them() -> None:
     for number in range(6):
         path.put("c", {"name": f"n{number}"})
         path.settle()
-    after = state_now(HeadsTree(path.collection))
+    after = HeadsState.now(HeadsTree(path.collection))
     assert after is not None
     task = ChangesPartition([Leg(HeadsState(embedded=_seqs({"c": 5})), after)], IdRange())
     counts = []

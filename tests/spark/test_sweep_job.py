@@ -22,10 +22,12 @@ from worm.collections.id_ranges import IdRange
 from worm.errors import Invalid
 from worm.spark.cluster import JobSpec, job_specs
 from worm.spark.rebuild_job import rebuild
-from worm.spark.sweep_job import Shown, SweepJobReport, _fold, _sweep_shown, inventory_at, sweep, sweep_range
+from worm.spark.sweep_job import SweepJobReport, _sweep_shown, inventory_at, sweep
 from worm.store.base import Version
 from worm.store.open import open_store
+from worm.upkeep.session import Session
 from worm.upkeep.sweep_cursor import SweepCursor
+from worm.upkeep.sweep_tasks import Row, SweptRange, TaskSweep, sweep_range
 
 COUNT, SPREAD = 40, 20
 PLAIN = {"byStatus": {"field": "status"}}
@@ -117,27 +119,31 @@ def test_an_inventory_or_a_table_that_cannot_be_used_is_an_error(
     assert main([*command, "--documents-min", "3", "--inventory", f"s3://{bucket}/nowhere/"]) == 0, "no model is larger"
 
 
-def shown_of(room: Room, *, days: float) -> Shown:
+def swept(spec: JobSpec, within: IdRange, shown: tuple[list[Row], str] | None = None) -> SweptRange:
+    return sweep_range(Session(spec.store(), schema=spec.schema()), spec.model, within, shown)
+
+
+def shown_of(room: Room, *, days: float) -> tuple[list[Row], str]:
     """What an inventory shows now; heads are old enough to be in it after so many days."""
     rows = list[tuple[str, Version]]()
     collection = room.table.collection
     for entity_id, version, _ in collection.newest_versions():
         rows.append((entity_id, version))
     horizon = SystemClock().now() + timedelta(days=days)
-    return Shown(sorted(rows), f"{horizon:%Y-%m-%dT%H:%M:%SZ}")
+    return sorted(rows), f"{horizon:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def test_a_range_of_which_an_inventory_shows_too_much_is_listed(moto: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """After an import behind the last id that the table knows, the rows of one range did not fit into a task."""
-    monkeypatch.setattr("worm.spark.plan.IDS_OF_A_TASK_MAX", 4)
+    monkeypatch.setattr("worm.collections.division.IDS_OF_A_TASK_MAX", 4)
     bucket = new_bucket(moto, versioned=True)
     room = Room(f"s3://{bucket}", endpoint_url=moto, threshold=SPREAD, indexes=PLAIN)
     room.put(range(3))
     room.sweep()
     room.put(range(3, 9))
-    shown = shown_of(room, days=1)
-    left = iter(shown.rows)
-    found = _sweep_shown(room.spec, shown.horizon, IdRange(), left)
+    rows, horizon = shown_of(room, days=1)
+    left = iter(rows)
+    found = _sweep_shown(room.spec, horizon, IdRange(), left)
     assert (found.listed, found.recorded) == (9, 6)
     assert len(list(left)) == 4, "of which the task has not held all"
 
@@ -154,8 +160,8 @@ def test_a_head_that_is_newer_than_the_inventory_is_not_doubted_and_an_old_one_i
     room.sweep()
     (spec,) = job_specs(room.url, moto)
     everything = IdRange()
-    assert sweep_range(spec, everything, recent).reconciled == 0, "it was changed after the inventory"
-    doubted = sweep_range(spec, everything, old)
+    assert swept(spec, everything, recent).reconciled == 0, "it was changed after the inventory"
+    doubted = swept(spec, everything, old)
     assert (doubted.reconciled, doubted.recorded) == (4, 0), "three are not in it, and one has another head"
     assert doubted.change_sets == []
 
@@ -166,7 +172,7 @@ def test_a_version_in_an_inventory_that_is_newer_than_a_recent_head_is_recorded(
     room.put(range(3))
     room.sweep()
     room.put([1], score=1)
-    found = sweep_range(room.spec, IdRange(), shown_of(room, days=-2))
+    found = swept(room.spec, IdRange(), shown_of(room, days=-2))
     assert (found.reconciled, found.recorded) == (1, 1)
 
 
@@ -178,14 +184,14 @@ def test_a_model_that_cannot_be_swept_does_not_stop_the_others(
     specs = [replace(spec, model=name) for name in ("A", "B", "C")]
     failures = {"A": Invalid("its table is missing"), "B": SparkRuntimeException("a task died")}
 
-    def swept(spark: object, spec: JobSpec, inventory: object) -> SweepJobReport:
+    def swept_by_job(spark: object, spec: JobSpec, inventory: object) -> SweepJobReport:
         if spec.model in failures:
             raise failures[spec.model]
         return SweepJobReport(spec.model, listed=7)
 
     monkeypatch.setattr("spark_jobs.sweep.specs_of", lambda parsed: specs)
     monkeypatch.setattr("spark_jobs.sweep.spark_session", lambda name: None)
-    monkeypatch.setattr("spark_jobs.sweep.sweep", swept)
+    monkeypatch.setattr("spark_jobs.sweep.sweep", swept_by_job)
     assert main(["--url", "s3://b"]) == Invalid.exit_code
     said = capsys.readouterr()
     assert "C: 7 listed" in said.out
@@ -205,7 +211,7 @@ def test_a_document_that_a_task_may_not_delete_is_left_to_the_function(
     late = EntityOutcome(is_late=True)
     with monkeypatch.context() as patched:
         patched.setattr("worm.collections.collection.Collection.reconcile", lambda *_, **__: late)
-        found = sweep_range(room.spec, IdRange())
+        found = swept(room.spec, IdRange())
     assert (found.late, found.problems, found.change_sets) == (1, 0, [])
     room.put([2], score=1)
     monkeypatch.setattr("worm.spark.sweep_job._ranges", lambda *_: [])
@@ -252,7 +258,7 @@ def test_a_task_of_a_model_without_history_writes_change_sets_of_a_chunk_each(
     room.put(range(2))
     room.sweep()
     room.put(range(2, 10))
-    assert len(sweep_range(room.spec, IdRange()).change_sets) == 3
+    assert len(swept(room.spec, IdRange()).change_sets) == 3
 
 
 @pytest.mark.parametrize("days", [None, -2, 1], ids=["listed", "recent-inventory", "old-inventory"])
@@ -266,13 +272,13 @@ def test_what_a_killed_job_recorded_is_found_again_and_folded(moto: str, oplog: 
     room.put([1, 4], score=1)
     room.remove([2])
     shown = None if days is None else shown_of(room, days=days)
-    killed = sweep_range(room.spec, IdRange(), shown)
+    killed = swept(room.spec, IdRange(), shown)
     for key in killed.change_sets:
         room.store.delete(key)
-    again = sweep_range(room.spec, IdRange(), shown)
+    again = swept(room.spec, IdRange(), shown)
     assert (killed.recorded, again.recorded) == (3 if oplog else 0, 0)
-    table = room.table
-    assert sum(_fold(table, key) for key in again.change_sets) == 3
+    tasks = TaskSweep(room.table.collection)
+    assert sum(tasks.fold(key) for key in again.change_sets) == 3
     assert room.verify().differences == []
 
 
@@ -284,7 +290,7 @@ def test_a_task_keeps_to_its_range(moto: str) -> None:
     room.put(range(8), score=1)
     (spec,) = job_specs(room.url, moto)
     ids = sorted(customer_id(number) for number in range(8))
-    found = [sweep_range(spec, within) for within in (IdRange("", ids[3]), IdRange(ids[3], ids[6]), IdRange(ids[6]))]
+    found = [swept(spec, within) for within in (IdRange("", ids[3]), IdRange(ids[3], ids[6]), IdRange(ids[6]))]
     assert [one.recorded for one in found] == [3, 3, 2]
     assert [one.listed for one in found] == [3, 3, 2]
     assert all(len(one.change_sets) == 1 for one in found)

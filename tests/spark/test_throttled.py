@@ -19,10 +19,10 @@ from worm.errors import Unavailable
 from worm.spark.cluster import job_spec
 from worm.spark.rebuild_job import rebuild
 from worm.spark.rebuild_tasks import run
-from worm.spark.staging import SourceRows, Staging
-from worm.spark.verify_range import RangeReport, verify_range
 from worm.store.pace import Rate
 from worm.store.s3 import S3Store
+from worm.tables.tasks.staging import SourceRows, Staging
+from worm.tables.tasks.verify_range import RangeReport, verify_range
 from worm.upkeep.session import Session
 
 PER_SECOND = 40

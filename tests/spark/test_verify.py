@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,13 +20,12 @@ from tests.emulators import CREDENTIALS, new_bucket
 from tests.spark.collection_room import Room, customer_id, document
 from tests.template.recorder import BUCKET
 from tests.template.stack import Roles, Stack
-from worm.collections.claims import Claims, Digests, Wanted
+from worm.collections.claim_slices import Found, Rows, audit_slice, slices_for
+from worm.collections.collection import Collection
 from worm.collections.entries import Change, Head
 from worm.dev.aws import Aws
 from worm.dev.iam import Call
 from worm.errors import Invalid
-from worm.spark.plan import claim_slices
-from worm.spark.rebuild_claims import Found, audited
 from worm.spark.verify_job import verify
 from worm.store.base import Store
 from worm.store.open import open_store
@@ -289,9 +288,9 @@ class CountedAudit:
 
     notes: str
 
-    def __call__(self, claims: Claims, wanted: Mapping[str, Wanted], within: Digests) -> Iterable[Found]:
+    def __call__(self, collection: Collection, rows: Rows, number: int, slices: int) -> Iterator[Found]:
         with tempfile.NamedTemporaryFile(dir=self.notes, delete=False):
-            return audited(claims, wanted, within)
+            return audit_slice(collection, rows, number, slices)
 
 
 def test_a_missing_manifest_is_told_by_a_single_pass(
@@ -304,9 +303,9 @@ def test_a_missing_manifest_is_told_by_a_single_pass(
     room.store.delete(room.table.manifest.key)
     notes = tmp_path / "notes"
     notes.mkdir()
-    monkeypatch.setattr("worm.spark.verify_job.audited", CountedAudit(str(notes)))
+    monkeypatch.setattr("worm.collections.claim_slices.audit_slice", CountedAudit(str(notes)))
     assert verify(spark, room.spec, f"file://{tmp_path}/report").kinds == {"manifest-missing": 1}
-    assert len(list(notes.iterdir())) == claim_slices(20)
+    assert len(list(notes.iterdir())) == slices_for(20)
 
 
 def test_claims_that_deletions_left_behind_are_in_slices_by_their_number(
@@ -319,7 +318,7 @@ def test_claims_that_deletions_left_behind_are_in_slices_by_their_number(
     room.sweep()
     notes = tmp_path / "notes"
     notes.mkdir()
-    monkeypatch.setattr("worm.spark.verify_job.audited", CountedAudit(str(notes)))
-    monkeypatch.setattr("worm.spark.plan.CLAIMS_PER_SLICE", 5)
+    monkeypatch.setattr("worm.collections.claim_slices.audit_slice", CountedAudit(str(notes)))
+    monkeypatch.setattr("worm.collections.claim_slices.CLAIMS_PER_SLICE", 5)
     assert set(verify(spark, room.spec).kinds) <= {"claim-stale"}
     assert len(list(notes.iterdir())) == -(-claims // 5) > 10

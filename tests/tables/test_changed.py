@@ -18,7 +18,7 @@ from worm.errors import Corrupt, Expired
 from worm.formats.strict_json import JsonObject
 from worm.store.base import Store, metered
 from worm.tables import changed, layout, tree
-from worm.tables.changed import Changed, HeadsDifference, HeadsState, state_now
+from worm.tables.changed import Changed, HeadsDifference, HeadsState
 from worm.tables.pieces import KEPT, REPLACED, collect_replaced
 from worm.tables.tree import HeadsTree
 
@@ -48,7 +48,7 @@ def shown(found: list[Changed]) -> list[tuple[str, int, int, bool]]:
 
 
 def state(path: DataPath) -> HeadsState:
-    found = state_now(HeadsTree(path.collection))
+    found = HeadsState.now(HeadsTree(path.collection))
     assert found is not None
     return HeadsState.of_shape(json.loads(json.dumps(found.shape())))
 
@@ -110,7 +110,7 @@ def test_each_entry_is_in_one_difference_of_consecutive_states(seed: int, monkey
     for _ in range(12):
         for _ in range(rng.randrange(8)):
             life.step()
-        after = state_now(HeadsTree(path.collection))
+        after = HeadsState.now(HeadsTree(path.collection))
         if after is None:
             continue
         found = all_of(path, before, after)
@@ -175,9 +175,9 @@ def test_an_unchanged_table_costs_one_conditional_request() -> None:
     path = spread_path(threshold=4)
     fill(path, 20)
     heads = HeadsTree(path.collection)
-    first = state_now(heads)
+    first = HeadsState.now(heads)
     with metered() as meter:
-        assert state_now(heads) == first
+        assert HeadsState.now(heads) == first
     assert meter.total == 1
 
 
@@ -188,7 +188,7 @@ def test_a_reader_that_lives_long_remembers_one_state() -> None:
     for _ in range(5):
         fill(path, 20)
         path.table.heads.reform()
-        assert state_now(heads) is not None
+        assert HeadsState.now(heads) is not None
         assert (len(heads.pieces), len(heads._directories)) == (1, 1)
 
 
@@ -359,13 +359,13 @@ def test_lost_heads_say_nothing_until_they_are_complete_again() -> None:
     fill(path, 20)
     before = state(path)
     path.store.delete("org/customers/.worm.heads.json")
-    assert state_now(HeadsTree(path.collection)) is None
+    assert HeadsState.now(HeadsTree(path.collection)) is None
     path.put("c001", {"status": "changed"})
     path.settle()
     partial = path.table.heads.read()
     assert partial is not None
     assert partial.partial
-    assert state_now(HeadsTree(path.collection)) is None
+    assert HeadsState.now(HeadsTree(path.collection)) is None
     path.sweep()
     assert shown(all_of(path, before, state(path))) == [("c001", 1, 2, True)]
 
@@ -381,7 +381,7 @@ def test_lost_heads_that_were_spread_again_say_nothing_either() -> None:
     root = path.table.heads.root()
     assert root is not None
     assert root.is_spread
-    assert state_now(HeadsTree(path.collection)) is None
+    assert HeadsState.now(HeadsTree(path.collection)) is None
 
 
 @pytest.mark.parametrize(
@@ -405,7 +405,7 @@ def test_heads_whose_first_file_is_lost_say_nothing() -> None:
     assert root is not None
     path.store.delete(HEADS + path.table.heads.partitions(root)[0].file)
     heads = HeadsTree(path.collection)
-    assert state_now(heads) is None
+    assert HeadsState.now(heads) is None
     assert heads.damage is not None
 
 
@@ -414,7 +414,7 @@ def test_the_copy_of_a_quiet_table_stays_however_long_it_is_quiet(monkeypatch: p
     monkeypatch.setattr(changed, "EMBEDDED_MAX", 10)
     path = spread_path(threshold=1000)
     fill(path, 20)
-    before = state_now(HeadsTree(path.collection), embedded_max=10)
+    before = HeadsState.now(HeadsTree(path.collection), embedded_max=10)
     assert before is not None
     assert before.embedded is None
     for _ in range(20):

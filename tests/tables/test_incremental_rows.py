@@ -13,13 +13,13 @@ from tests.harness import DataPath, created, schema_of
 from worm.collections.entries import Change, Head, Heads
 from worm.collections.id_ranges import IdRange
 from worm.collections.layout import SCHEMA_KEY
+from worm.collections.oplog_archives import Archiver
 from worm.errors import Corrupt
 from worm.formats import load_schema
-from worm.spark.incremental import Comparing, Unsound, overlaid, stored_parts
-from worm.spark.listings import Listing, Shown, entity_of, joined, listed_now
-from worm.spark.oplog_archives import Compactor
-from worm.spark.staging import SourceRows, StagedRow
 from worm.tables.build import RecordedNews, recorded_changes
+from worm.tables.tasks.incremental import Comparing, Unsound, overlaid, stored_parts
+from worm.tables.tasks.listings import Listing, Shown, entity_of, joined, listed_now
+from worm.tables.tasks.staging import SourceRows, StagedRow
 
 IDS = ["a", "a-b", "a.c", "b", "b/1", "c", "d", "%", "ü"]
 AGE = timedelta(days=120)
@@ -140,7 +140,7 @@ class History:
         """All but the first and the newest entry, as a compaction does, which may stop before it deletes."""
         self.path.clock.advance(AGE.total_seconds())
         collection = self.path.collection
-        compactor = Compactor(collection, now=self.path.clock.now(), older_than=timedelta(days=90))
+        compactor = Archiver(collection, now=self.path.clock.now(), older_than=timedelta(days=90))
         for entity_id, seqs in collection.recorded_seqs().items():
             last = seqs.last - 1
             if last < 2 or seqs.missing is not None or seqs.archives:
@@ -349,7 +349,7 @@ def test_an_entity_whose_newest_entry_is_archived_is_read() -> None:
         path.settle()
     path.clock.advance(AGE.total_seconds())
     collection = path.collection
-    Compactor(collection, now=path.clock.now(), older_than=AGE).pack("a", range(1, 4))
+    Archiver(collection, now=path.clock.now(), older_than=AGE).pack("a", range(1, 4))
     assert read_in(path) == ["a"]
     assert incremental(path, IdRange())[1] == list(SourceRows(path.collection, IdRange()))
 
@@ -419,6 +419,6 @@ def test_a_fold_between_the_reads_of_manifest_and_heads_is_noticed(what: str, mo
     path.settle()
     (after,) = stored_parts(path.table, IdRange())
     torn = replace(before, heads=after.heads)
-    monkeypatch.setattr("worm.spark.incremental.stored_parts", lambda *_: iter([torn]))
+    monkeypatch.setattr("worm.tables.tasks.incremental.stored_parts", lambda *_: iter([torn]))
     found = overlaid(path.table, IdRange(), [], None)
     assert list(found) == list(SourceRows(path.collection, IdRange()))

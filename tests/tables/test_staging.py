@@ -15,7 +15,11 @@ from tests.harness import DataPath, schema_of
 from worm.collections.entries import Head, Heads, Row
 from worm.collections.id_ranges import IdRange, ranges_between
 from worm.collections.layout import mark_name
-from worm.spark.staging import (
+from worm.tables.layout import SPREAD_BYTES, Edit
+from worm.tables.manifest import Manifest
+from worm.tables.root import Root, balanced_starts, check, counts_between, cuts, may_carry, weights_between
+from worm.tables.table import Table
+from worm.tables.tasks.staging import (
     BuiltPart,
     CatchUp,
     Flip,
@@ -41,10 +45,6 @@ from worm.spark.staging import (
     survey,
     wish,
 )
-from worm.tables.layout import SPREAD_BYTES, Edit
-from worm.tables.manifest import Manifest
-from worm.tables.root import Root, balanced_starts, check, counts_between, cuts, may_carry, weights_between
-from worm.tables.table import Table
 from worm.upkeep.purge import Purge
 
 STARTS = ("c010", "c030")
@@ -106,7 +106,7 @@ def test_ranges_of_heavy_rows_are_those_of_one_process_and_bounded(
     """Partitions of other ranges than a rebuild in one process gives would differ byte for byte, and a range without a
     bound takes all memory of the process that merges it."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("worm.spark.staging", "worm.tables.layout"):
+        for module in ("worm.tables.tasks.staging", "worm.tables.layout"):
             patch.setattr(f"{module}.PARTITION_BYTES", 1200)
         table, known = _path(threshold=10).table, ["", *sorted(carried)] if carried else []
         patch.setattr(table.manifest, "carried", lambda root: known)
@@ -133,7 +133,7 @@ def _starts(chunks: list[list[StagedRow]], wishes: list[Wish]) -> dict[Kind, lis
 
 @pytest.mark.parametrize("oplog", [True, False])
 def test_staged_files_are_bounded_and_repeat(oplog: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worm.spark.staging.ROWS_MAX", 7)
+    monkeypatch.setattr("worm.tables.tasks.staging.ROWS_MAX", 7)
     path = _path(oplog=oplog)
     _fill(path, range(40))
     staging, files = _staged(path)
@@ -154,7 +154,7 @@ def test_a_time_mark_without_a_history_has_no_row() -> None:
 
 def test_a_staged_file_names_only_the_first_damaged_entities(monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver holds what all files report."""
-    monkeypatch.setattr("worm.spark.staging.DAMAGED_MAX", 2)
+    monkeypatch.setattr("worm.tables.tasks.staging.DAMAGED_MAX", 2)
     path = _path()
     _fill(path, range(6))
     for number in range(5):
@@ -166,7 +166,7 @@ def test_a_staged_file_names_only_the_first_damaged_entities(monkeypatch: pytest
 
 def test_a_file_of_heads_is_built_without_holding_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may have 10,000 ids, and a row 100 KB."""
-    monkeypatch.setattr("worm.spark.staging.BYTES_MAX", 200_000)
+    monkeypatch.setattr("worm.tables.tasks.staging.BYTES_MAX", 200_000)
     path = _path()
     staging, head = Staging(path.collection), Head(1, '"x"', None, live=True, ts="2026-01-01T00:00:00Z")
     rows = (StagedRow(f"c{number:03d}", {"about": f"{number:03d}" * 20_000}, head) for number in range(200))

@@ -10,8 +10,8 @@ from tests.harness import DataPath, schema_of
 from worm.collections.id_ranges import IdRange
 from worm.formats import load_schema
 from worm.sdk.database import Model, Worm
-from worm.spark.verify_range import verify_range
 from worm.store.base import ObjectInfo
+from worm.tables.tasks.verify_range import verify_range
 
 
 @pytest.fixture

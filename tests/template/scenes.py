@@ -15,11 +15,11 @@ from tests.sdk.sessions import must
 from tests.template.recorder import Recorder
 from tests.workers.pages_room import DAY, Room
 from worm.collections.layout import SCHEMA_KEY
+from worm.collections.oplog_archives import Archiver
 from worm.dev.iam import Call
 from worm.formats import load_schema
 from worm.pages.branches import Branches
 from worm.pages.compact import Compactor as PageCompactor
-from worm.spark.oplog_archives import Compactor
 from worm.store.base import PUT_ID
 from worm.store.faulty_store import Fault, FaultyStore, SimulatedCrash
 from worm.upkeep.purge import Purge
@@ -143,7 +143,7 @@ def archives(layout: str) -> frozenset[Call]:
         life.work()
     life.clock.advance(100 * DAY)
     with life.recorder.acting("SparkCompactRole"):
-        report = Compactor(life.collection, now=life.clock.now(), older_than=None, dry_run=False).run()
+        report = Archiver(life.collection, now=life.clock.now(), older_than=None, dry_run=False).run()
     assert (report.compacted, report.problems) == (2, {})
     life.assert_true()
     return frozenset(life.recorder.calls)

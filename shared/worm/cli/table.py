@@ -15,7 +15,7 @@ from worm.errors import Corrupt, Invalid
 from worm.formats import JsonObject, ModelDef
 from worm.sdk import Worm
 from worm.store import in_parallel
-from worm.tables import table_status
+from worm.tables import IndexStatus, ManifestStatus
 
 COLUMNS = ("Model", "Count", "Manifest", "Indexes", "Last Updated")
 WIDTHS_MIN = (13, 8, 10, 20, 22)
@@ -62,8 +62,8 @@ class Inspected:
     """The state of a table. `bytes` is the size of the documents."""
 
     definition: ModelDef
-    status: table_status.ManifestStatus
-    indexes: list[table_status.IndexStatus]
+    status: ManifestStatus
+    indexes: list[IndexStatus]
     bytes: int
     is_estimated: bool
 
@@ -161,7 +161,7 @@ def _reason(found: Inspected) -> str:
     }[found.state]
 
 
-def _index(index: table_status.IndexStatus) -> Line:
+def _index(index: IndexStatus) -> Line:
     kind = f"{index.field} ({'unique' if index.unique else index.type})"
     if not index.exists:
         return kind, "missing or damaged"
@@ -210,7 +210,7 @@ def _shape(found: Inspected) -> JsonObject:
     }
 
 
-def _index_shape(index: table_status.IndexStatus) -> JsonObject:
+def _index_shape(index: IndexStatus) -> JsonObject:
     shape: JsonObject = asdict(index)
     shape["sizeBytes"] = shape.pop("size_bytes")
     return shape
@@ -296,6 +296,6 @@ def _show_damaged(session: Worm, name: str) -> int:
     return len(damaged)
 
 
-def _filled(index: table_status.IndexStatus) -> str:
+def _filled(index: IndexStatus) -> str:
     filled = count(index.values, "entry" if index.unique else "value")
     return f"{filled}, {count(index.conflicts, 'conflict')}" if index.conflicts else filled

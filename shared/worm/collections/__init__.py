@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from worm.doors import door
 
 if TYPE_CHECKING:
-    from worm.collections import layout, origins, portions
+    from worm.collections import claim_slices, division, layout, origins
     from worm.collections.claiming import Claiming
-    from worm.collections.claims import Claims, Digests, Finding, Holders, Reservation, UniqueValue, Wanted
+    from worm.collections.claims import Holders, Reservation, UniqueValue
     from worm.collections.collection import Collection, EntityOutcome
     from worm.collections.difference import Diff, FieldDiff
     from worm.collections.documents import AGAIN, EXISTS, MAX_DOCUMENT_BYTES, DocumentVersion
@@ -44,66 +44,43 @@ if TYPE_CHECKING:
         AFTER_SLASH,
         IDS_PER_RANGE_MAX,
         IdRange,
-        KnownIds,
         Scan,
         known_ids,
         plan_ranges,
-        probed_ranges,
         punctual,
         ranges_between,
-        thinned,
     )
-    from worm.collections.inventory import (
-        COLUMNS,
-        CONFIGURE,
-        MANIFEST_NAME,
-        Inventory,
-        InventoryFile,
-        open_inventory,
-        place_of,
-        version_of,
-    )
-    from worm.collections.layout import ArchiveName, KeyInfo, KeyKind, StorageResolver
-    from worm.collections.oplog import MIN_AGE, Archive, ArchiveView, Oplog, Seqs, StateAt, seqs_add
-    from worm.collections.portions import PORTION_IDS, ListedPortions, counted, is_behind
+    from worm.collections.layout import KeyInfo, KeyKind, StorageResolver
+    from worm.collections.oplog import Archive, ArchiveView, Oplog, Seqs, StateAt, seqs_add
+    from worm.collections.oplog_archives import Archiver, ArchiveReport
     from worm.collections.reconcile import Reconciled, Sighting, Survey, failure_of
     from worm.collections.recording import StoredWrite, record_writes
     from worm.collections.snapshots import Snapshot, SnapshotInfo
     from worm.collections.trash import Deletion, Trashed, delete_unchanged
-    from worm.collections.walks import (
-        PART_IDS,
-        TASK_IDS_MAX,
-        IdSource,
-        IdWalk,
-        Objects,
-        documents_of,
-        histories_of,
-        oplogs_of,
-    )
+    from worm.collections.walks import PART_IDS, TASK_IDS_MAX, IdWalk, documents_of, histories_of
 else:
     __getattr__ = door(
         __name__,
         """
+        claim_slices:
         claiming: Claiming
-        claims: Claims Digests Finding Holders Reservation UniqueValue Wanted
+        claims: Holders Reservation UniqueValue
         collection: Collection EntityOutcome
         difference: Diff FieldDiff
+        division:
         documents: AGAIN DocumentVersion EXISTS MAX_DOCUMENT_BYTES
         entries: APART CUT Change ChangeSet Document HEAD Head Heads OPS OplogEntry REBUILT Row SEQ_MAX exact_name
         entries: is_cut row_weight
-        id_ranges: AFTER_SLASH IDS_PER_RANGE_MAX IdRange KnownIds Scan known_ids plan_ranges probed_ranges punctual
-        id_ranges: ranges_between thinned
-        inventory: COLUMNS CONFIGURE Inventory InventoryFile MANIFEST_NAME open_inventory place_of version_of
+        id_ranges: AFTER_SLASH IDS_PER_RANGE_MAX IdRange Scan known_ids plan_ranges punctual ranges_between
         layout:
-        layout: ArchiveName KeyInfo KeyKind StorageResolver
-        oplog: Archive ArchiveView MIN_AGE Oplog Seqs StateAt seqs_add
+        layout: KeyInfo KeyKind StorageResolver
+        oplog: Archive ArchiveView Oplog Seqs StateAt seqs_add
+        oplog_archives: ArchiveReport Archiver
         origins:
-        portions:
-        portions: ListedPortions PORTION_IDS counted is_behind
         reconcile: Reconciled Sighting Survey failure_of
         recording: StoredWrite record_writes
         snapshots: Snapshot SnapshotInfo
         trash: Deletion Trashed delete_unchanged
-        walks: IdSource IdWalk Objects PART_IDS TASK_IDS_MAX documents_of histories_of oplogs_of
+        walks: IdWalk PART_IDS TASK_IDS_MAX documents_of histories_of
         """,
     )

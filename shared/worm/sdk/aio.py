@@ -45,7 +45,16 @@ from worm.sdk.transacting import DocumentTransaction, ModelName
 from worm.sdk.upkeep import Names
 from worm.spaces import Branch, Materialized, Policy
 from worm.store import Durability
-from worm.tables import RETENTION_DAYS, LakeStatus, Progress, Publication, VerifyReport, silent, table_status
+from worm.tables import (
+    RETENTION_DAYS,
+    IndexStatus,
+    LakeStatus,
+    ManifestStatus,
+    Progress,
+    Publication,
+    VerifyReport,
+    silent,
+)
 from worm.upkeep import Maintenance, ModelProgress, PurgeReport, PushPlan, PushReport, RepairReport, SweepReport, Why
 
 P = ParamSpec("P")
@@ -511,15 +520,15 @@ class AsyncModel(Generic[D]):
         """Purge all documents past their `ttl`, and return the ids."""
         return await self._pool.run(self._model.purge_expired)
 
-    async def get_manifest_status(self) -> table_status.ManifestStatus:
+    async def get_manifest_status(self) -> ManifestStatus:
         """Does the manifest exist, is it fresh, how large is it? It lists the documents to find out."""
         return await self._pool.run(self._model.get_manifest_status)
 
-    async def get_index_status(self) -> list[table_status.IndexStatus]:
+    async def get_index_status(self) -> list[IndexStatus]:
         """Every declared index, in the order of the schema."""
         return await self._pool.run(self._model.get_index_status)
 
-    async def build_manifest(self, *, progress: Progress = silent) -> table_status.ManifestStatus:
+    async def build_manifest(self, *, progress: Progress = silent) -> ManifestStatus:
         """Rebuild manifest, indexes, heads and claims from the documents, while others may write. A second build
         changes nothing."""
         return await self._pool.run(self._model.build_manifest, progress=progress)
@@ -529,11 +538,11 @@ class AsyncModel(Generic[D]):
         until then other sessions read the documents."""
         return await self._pool.run(self._model.invalidate_manifest)
 
-    async def build_indexes(self) -> list[table_status.IndexStatus]:
+    async def build_indexes(self) -> list[IndexStatus]:
         """Rebuild all indexes from the manifest, which is built first if it does not exist."""
         return await self._pool.run(self._model.build_indexes)
 
-    async def build_index(self, name: str) -> table_status.IndexStatus:
+    async def build_index(self, name: str) -> IndexStatus:
         """Rebuild one index, by its name in the schema or by its field."""
         return await self._pool.run(self._model.build_index, name)
 

@@ -25,7 +25,7 @@ from worm.sdk.searching import HistorySource
 from worm.sdk.shapes import Shape
 from worm.spaces import BranchModel
 from worm.store import Object
-from worm.tables import RETENTION_DAYS, LakeStatus, Progress, Publication, silent, table_status
+from worm.tables import RETENTION_DAYS, IndexStatus, LakeStatus, ManifestStatus, Progress, Publication, silent
 from worm.upkeep import Session
 
 if TYPE_CHECKING:
@@ -198,22 +198,22 @@ class BranchedModel(Model[D]):
     def snapshot(self, id: object = SINGLETON_ID) -> JsonObject:
         self._refuse("snapshots of its own: any state of it can be read without them")
 
-    def get_manifest_status(self) -> table_status.ManifestStatus:
+    def get_manifest_status(self) -> ManifestStatus:
         self._refuse("tables of its own")
 
-    def get_index_status(self) -> list[table_status.IndexStatus]:
+    def get_index_status(self) -> list[IndexStatus]:
         self._refuse("tables of its own")
 
-    def build_manifest(self, *, progress: Progress = silent) -> table_status.ManifestStatus:
+    def build_manifest(self, *, progress: Progress = silent) -> ManifestStatus:
         self._refuse("tables of its own")
 
     def invalidate_manifest(self) -> None:
         self._refuse("tables of its own")
 
-    def build_indexes(self) -> list[table_status.IndexStatus]:
+    def build_indexes(self) -> list[IndexStatus]:
         self._refuse("tables of its own")
 
-    def build_index(self, name: str) -> table_status.IndexStatus:
+    def build_index(self, name: str) -> IndexStatus:
         self._refuse("tables of its own")
 
     def publish(self) -> Publication:

@@ -5,13 +5,24 @@ from __future__ import annotations
 from worm.errors import Invalid, NotFound, shown
 from worm.sdk.access import Access, D
 from worm.sdk.values import check_function
-from worm.tables import RETENTION_DAYS, LakeStatus, Progress, Publication, lake_status, silent, table_status, vacuum
+from worm.tables import (
+    RETENTION_DAYS,
+    IndexStatus,
+    LakeStatus,
+    ManifestStatus,
+    Progress,
+    Publication,
+    silent,
+    vacuum,
+)
+
+__all__ = ["IndexStatus", "LakeStatus", "ManifestStatus", "Publication", "Tabling"]
 
 
 class Tabling(Access[D]):
     """`get_manifest_status`, `build_manifest`, `invalidate_manifest`, `build_index`, `build_indexes`, `publish`."""
 
-    def get_manifest_status(self) -> table_status.ManifestStatus:
+    def get_manifest_status(self) -> ManifestStatus:
         """Does the manifest exist, is it fresh, how large is it? It lists the documents to find out.
 
         Examples:
@@ -20,9 +31,9 @@ class Tabling(Access[D]):
         """
         self._backlog.fold()
         with self._tables:
-            return table_status.manifest_status(self.table)
+            return ManifestStatus.of(self.table)
 
-    def get_index_status(self) -> list[table_status.IndexStatus]:
+    def get_index_status(self) -> list[IndexStatus]:
         """Every declared index, in the order of the schema.
 
         Examples:
@@ -32,9 +43,9 @@ class Tabling(Access[D]):
         self._backlog.fold()
         with self._tables:
             names = self._collection.definition.indexes
-            return [table_status.index_status(self.table, *one) for one in zip(names, self.table.indexes, strict=True)]
+            return [IndexStatus.of(self.table, *one) for one in zip(names, self.table.indexes, strict=True)]
 
-    def build_manifest(self, *, progress: Progress = silent) -> table_status.ManifestStatus:
+    def build_manifest(self, *, progress: Progress = silent) -> ManifestStatus:
         """Rebuild manifest, indexes, heads and claims from the documents, while others may write. A second build
         changes nothing.
 
@@ -49,7 +60,7 @@ class Tabling(Access[D]):
             if manifest is not None:
                 self._collection.claims.restore(manifest.entities)
             self.table.collect()
-            return table_status.manifest_status(self.table)
+            return ManifestStatus.of(self.table)
 
     def invalidate_manifest(self) -> None:
         """Remove the manifest. The next query of this session builds it again, and so does the next fold or sweep;
@@ -64,7 +75,7 @@ class Tabling(Access[D]):
         with self._tables:
             self.table.invalidate()
 
-    def build_indexes(self) -> list[table_status.IndexStatus]:
+    def build_indexes(self) -> list[IndexStatus]:
         """Rebuild all indexes from the manifest, which is built first if it does not exist.
 
         Examples:
@@ -74,7 +85,7 @@ class Tabling(Access[D]):
         self._begin_building()
         return [self.build_index(name) for name in self._collection.definition.indexes]
 
-    def build_index(self, name: str) -> table_status.IndexStatus:
+    def build_index(self, name: str) -> IndexStatus:
         """Rebuild one index, by its name in the schema or by its field.
 
         Examples:
@@ -87,7 +98,7 @@ class Tabling(Access[D]):
             if name in (known, files.definition.field):
                 with self._tables:
                     self.table.rebuild_index(files)
-                    return table_status.index_status(self.table, known, files)
+                    return IndexStatus.of(self.table, known, files)
         there = ", ".join(indexes) or "none"
         raise NotFound(f"{self.name} has no index {shown(name)}; declared: {there}")
 
@@ -114,7 +125,7 @@ class Tabling(Access[D]):
         """
         self._backlog.fold()
         with self._tables:
-            return lake_status(self._session.lake(self.name))
+            return LakeStatus.of(self._session.lake(self.name))
 
     def vacuum(self, *, retention_days: int = RETENTION_DAYS, dry_run: bool = False) -> list[str]:
         """Delete files of the Delta table that no version of the last days needs. Returns their keys.

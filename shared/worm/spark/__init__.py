@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from worm.spark.export_lake import Exported, export_table
     from worm.spark.export_request import BROKEN, FORMATS, FROM, MODES, TABLES, ExportRequest, refuse_overlap
     from worm.spark.export_writing import DELTA, explain, require_package, sized_files, write_frame
+    from worm.spark.inventory import Inventory, open_inventory
     from worm.spark.inventory_frames import InventoryTable, Source
-    from worm.spark.oplog_archives import Compactor, CompactReport, oplogs
-    from worm.spark.rebuild_job import RebuildReport, rebuild, rebuild_incrementally, rebuild_models
-    from worm.spark.rebuild_tasks import Walked, run_rounds
+    from worm.spark.rebuild_job import rebuild, rebuild_incrementally, rebuild_models
+    from worm.spark.rebuild_tasks import run_rounds
     from worm.spark.shares import planned_ranges
     from worm.spark.source.datasource import WormDataSource
     from worm.spark.sweep_job import inventory_at, is_larger, sweep
@@ -41,10 +41,10 @@ else:
         export_lake: Exported export_table
         export_request: BROKEN ExportRequest FORMATS FROM MODES TABLES refuse_overlap
         export_writing: DELTA explain require_package sized_files write_frame
+        inventory: Inventory open_inventory
         inventory_frames: InventoryTable Source
-        oplog_archives: CompactReport Compactor oplogs
-        rebuild_job: RebuildReport rebuild rebuild_incrementally rebuild_models
-        rebuild_tasks: Walked run_rounds
+        rebuild_job: rebuild rebuild_incrementally rebuild_models
+        rebuild_tasks: run_rounds
         shares: planned_ranges
         source.datasource: WormDataSource
         sweep_job: inventory_at is_larger sweep

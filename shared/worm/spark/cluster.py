@@ -114,7 +114,7 @@ class JobParser(argparse.ArgumentParser):
         return max(map(self._described, specs), default=0)
 
     def _described(self, spec: JobSpec) -> int:
-        from worm.spark.plan import described
+        from worm.spark.plan_text import described
 
         try:
             say("\n".join(described(self.prog, spec.collection())))
@@ -129,7 +129,7 @@ class JobParser(argparse.ArgumentParser):
 
 def job_parser(prog: str, about: str, *, models: bool = True) -> argparse.ArgumentParser:
     """The arguments that all jobs have; `models`: for jobs that work on collections."""
-    from worm.spark.plan import PLANNED
+    from worm.spark.plan_text import PLANNED
 
     parser = JobParser(prog=prog, description=about)
     parser.add_argument("--url", required=True, help="s3://bucket[/prefix] or file:///path")

@@ -14,18 +14,18 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import ArrayType, BooleanType, DataType, StringType, StructField, StructType
 
 from worm.clock import SystemClock
+from worm.collections import division
 from worm.errors import Invalid
 from worm.formats import ModelDef, dumps
 from worm.spark.cluster import JobSpec, parallelism
 from worm.spark.export_changed import GONE, KINDS, Between
 from worm.spark.export_request import ExportKind, ExportRequest
-from worm.spark.plan import tasks_for
 from worm.spark.source import register
 from worm.spark.source.changes import complete_state
 from worm.spark.source.options import ReadOptions
 from worm.spark.source.rows import Reading
 from worm.spark.source.schema import AFTER, BEFORE, DOCUMENT, documents_schema, schema_of
-from worm.tables import EMBEDDED_MAX, NOTHING, HeadsDifference, HeadsState, HeadsTree, ManifestTree
+from worm.tables import HeadsDifference, HeadsState, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -52,9 +52,9 @@ def export_schema(spark: SparkSession, request: ExportRequest) -> StructType:
     return shaped(request, spark.createDataFrame([], read_schema_of(request))).schema
 
 
-def complete_heads(request: ExportRequest, *, embedded_max: int = EMBEDDED_MAX) -> HeadsState:
+def complete_heads(request: ExportRequest, *, embedded_max: int = HeadsState.embedded_max) -> HeadsState:
     """The state of the heads now, which changes are counted from. `Corrupt` if it is unknown."""
-    return complete_state(request.spec.collection(), embedded_max=embedded_max) or NOTHING
+    return complete_state(request.spec.collection(), embedded_max=embedded_max) or HeadsState.nothing()
 
 
 def changed_frame(
@@ -76,9 +76,9 @@ def export_tasks(spark: SparkSession, spec: JobSpec) -> int:
     """How many tasks read: some for each processor, and as many as all jobs have for a collection of this size, as far
     as a table knows how many ids there are."""
     collection = spec.collection()
-    tree = ManifestTree(collection) if collection.definition.keeps_manifest else HeadsTree(collection)
-    root, most = tree.root(), parallelism(spark)
-    return max(most, tasks_for(0 if root is None else root.count, most))
+    table, most = Table(collection), parallelism(spark)
+    root = table.manifest.root() if collection.definition.keeps_manifest else table.heads.root()
+    return max(most, division.tasks_for(0 if root is None else root.count, most))
 
 
 def shaped(request: ExportRequest, loaded: DataFrame) -> DataFrame:

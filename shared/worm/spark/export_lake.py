@@ -27,7 +27,7 @@ from worm.spark.export_request import BROKEN
 from worm.spark.export_state import ExportState
 from worm.spark.export_tables import LakeTable, Last, Raced, already_there, lake_table
 from worm.spark.export_writing import counted, laid_out
-from worm.tables import EMBEDDED_MAX, HeadsState, HeadsTree, state_now
+from worm.tables import HeadsState, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -225,8 +225,8 @@ def heads_now(request: ExportRequest, state_max: int) -> HeadsState | None:
     but a table that only builds write may be older. Those of a feed always fit into its commit (`state_max` bytes), if
     need be by the name of a copy: without them, the next append would bring back what others deleted."""
     if request.kind == "changes":
-        return complete_heads(request, embedded_max=min(EMBEDDED_MAX, state_max - BESIDE_BYTES))
+        return complete_heads(request, embedded_max=min(HeadsState.embedded_max, state_max - BESIDE_BYTES))
     is_old = request.read_from == "table" and not request.definition.folds_manifest
     if not request.definition.oplog or request.at is not None or is_old:
         return None
-    return state_now(HeadsTree(request.spec.collection()))
+    return HeadsState.now(Table(request.spec.collection()).heads)

@@ -1,4 +1,4 @@
-"""The rows of an inventory, by ranges of ids: an S3 Inventory (`collections/inventory.py`), or an inventory table of S3
+"""The rows of an inventory, by ranges of ids: an S3 Inventory (`spark/inventory.py`), or an inventory table of S3
 Metadata.
 
 The rows of one entity may be anywhere in an inventory. Tasks read its files, and keep what counts for the model: of
@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from worm.collections import COLUMNS, IdRange, Inventory, InventoryFile, place_of, version_of
+from worm.collections import IdRange
 from worm.errors import Invalid
 from worm.spark.cluster import JobSpec
-from worm.spark.listings import Shown, entity_of
+from worm.spark.inventory import COLUMNS, Inventory, InventoryFile, place_of, version_of
 from worm.store import Version
+from worm.tables import Shown, entity_of
 
 if TYPE_CHECKING:
     from pyspark import RDD

@@ -1,11 +1,5 @@
-"""The indexes of a new base: pairs of a value and an id from the staged rows, sorted by Spark, written part by part.
-
-Spark orders text by its UTF-8 bytes, which is the order of Python's strings, so the parts are cut at the same values as
-in `index.new_index`: at certain positions among all distinct entry keys, in order. No task sees all of them. The keys
-are divided into *buckets*, whose borders are keys from a sample; each bucket is counted, so that the position of its
-first key is known; then each finds the keys at the positions that fall into it. The sample decides only how large the
-buckets are, not where the parts begin.
-"""
+"""The indexes of a new base: pairs of a value and an id from the staged rows, sorted by Spark, written part by part
+(`tables/tasks/index_parts.py`). Spark orders text by its UTF-8 bytes."""
 
 from __future__ import annotations
 
@@ -24,26 +18,19 @@ from pyspark.sql.functions import broadcast, col, count, lit, pmod, when, xxhash
 from pyspark.sql.functions import max as largest
 from pyspark.sql.functions import sum as total
 
-from worm.formats import IndexDef
+from worm.collections import division
 from worm.spark.cluster import JobSpec, parallelism
 from worm.spark.frames import Values, batches_of, rows_of, slots
-from worm.spark.plan import SHUFFLE_PARTITIONS, index_tasks, key_buckets, sample_step, tasks_for
 from worm.spark.rebuild_tasks import staged_frame
-from worm.spark.staging import StagedFile, Staging
 from worm.tables import (
     COMMON_IDS,
-    PART_POSTINGS_MAX,
-    Index,
-    IndexEntries,
     IndexPieces,
+    IndexTasks,
     Piece,
-    Table,
-    cuts,
-    entry_keys,
-    heavy_keys,
-    new_part,
-    part_step,
-    parts_wanted,
+    SeveralParts,
+    StagedFile,
+    counting_tasks,
+    index_tasks,
 )
 
 if TYPE_CHECKING:
@@ -74,43 +61,32 @@ NUMBERED_DDL = f"{POSTINGS_DDL}, part int, slot int"
 BUCKETS_DDL = "field int, bucket int, key string, weight bigint, slot int"
 KEYS_DDL = "field int, key string"
 WEIGHTS_DDL = "field int, part int, weight bigint"
+SHUFFLE_PARTITIONS = 200
+"""By default."""
 PARTS_DDL = "field int, part int, file string, n bigint, size bigint"
 
 
 def build_indexes(spark: SparkSession, spec: JobSpec, files: Sequence[StagedFile]) -> dict[str, IndexPieces]:
     """The parts of every index, written."""
-    table = Table(spec.collection())
-    if not table.indexes:
+    definition = spec.collection().definition
+    if not definition.indexes:
         return {}
     postings = (
         staged_frame(spark, files).mapInArrow(partial(_postings, spec), POSTINGS_DDL).persist(StorageLevel.DISK_ONLY)
     )
     try:
         spark.sparkContext.setJobDescription(f"{spec.model}: indexes")
-        pairs = sum(file.live for file in files) * len(table.indexes)
-        division = divided(spark, postings, spec.collection().definition.manifest.max_partitions, pairs)
-        written = _written(postings, spec, division, parallelism(spark))
+        pairs = sum(file.live for file in files) * len(definition.indexes)
+        found = divided(spark, postings, definition.manifest.max_partitions, pairs)
+        written = _written(postings, spec, found, parallelism(spark))
     finally:
         postings.unpersist()
-    found: dict[str, IndexPieces] = {}
-    for number, one in enumerate(table.indexes):
-        definition = one.definition
-        empty = Index(spec.model, definition.field, definition.type, definition.unique, "", 0, {})
-        parts = written.get(number) or [one.pieces.put(new_part(0, "", empty))]
-        found[definition.field] = IndexPieces(definition.type, definition.unique, tuple(parts))
-    return found
+    return IndexTasks(spec.collection()).pieces(written)
 
 
 def _postings(spec: JobSpec, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    staging, indexes = Staging(spec.collection()), Table(spec.collection()).indexes
-
-    def found() -> Iterator[Values]:
-        for (file,) in rows_of(batches):
-            for row in staging.rows(file):
-                for number, one in enumerate(indexes) if row.row is not None else ():
-                    yield from ((number, key, row.id) for key in entry_keys(one.definition, row.row or {}))
-
-    return batches_of(found(), POSTINGS)
+    files = (file for (file,) in rows_of(batches))
+    return batches_of(IndexTasks(spec.collection()).staged_pairs(files), POSTINGS)
 
 
 # Where parts begin
@@ -128,7 +104,7 @@ class Division:
 
 def divided(spark: SparkSession, postings: DataFrame, parts_max: int, pairs: int) -> Division:
     """As `index.new_index` divides them. `pairs`: about how many there are."""
-    with _shuffled_by(spark, tasks_for(pairs, SHUFFLE_PARTITIONS)):
+    with _shuffled_by(spark, counting_tasks(pairs)):
         values = _values(postings)
         weights = values.groupBy("field").agg(
             total("weight").alias("pairs"), count("*").alias("keys"), largest("n").alias("n")
@@ -137,14 +113,14 @@ def divided(spark: SparkSession, postings: DataFrame, parts_max: int, pairs: int
         is_common = any(row["n"] > COMMON_IDS for row in counted.values())
         common = _common(values) if is_common else {}
         several = {
-            field: _Several(row["keys"], min(row["n"], COMMON_IDS), positions)
+            field: one
             for field, row in counted.items()
-            if (positions := cuts(row["keys"], parts_wanted(row["pairs"], parts_max)))
+            if (one := SeveralParts.of(row["keys"], row["pairs"], row["n"], parts_max)) is not None
         }
         starts = {field: [""] for field in counted}
         if several:
             keys = values.filter(col("field").isin(list(several))).select("field", "key", "weight")
-            keys = keys.coalesce(tasks_for(sum(one.keys for one in several.values()), parallelism(spark)))
+            keys = keys.coalesce(division.tasks_for(sum(one.keys for one in several.values()), parallelism(spark)))
             starts |= _first_keys(keys, several)  # what is persisted there keeps the number of tasks
     return Division(starts, common, sum(row["pairs"] for row in counted.values()))
 
@@ -156,7 +132,7 @@ def _values(postings: DataFrame) -> DataFrame:
 
 
 def common_values(spark: SparkSession, postings: DataFrame, pairs: int) -> Common:
-    with _shuffled_by(spark, tasks_for(pairs, SHUFFLE_PARTITIONS)):
+    with _shuffled_by(spark, counting_tasks(pairs)):
         return _common(_values(postings))
 
 
@@ -180,24 +156,9 @@ def _shuffled_by(spark: SparkSession, tasks: int) -> Iterator[None]:
         spark.conf.set(name, before)
 
 
-@dataclass(frozen=True, slots=True)
-class _Several:
-    """An index with several parts: how many keys it has, the weight of its heaviest key, and the positions of the keys
-    that its parts start with, unless one of these would be too heavy."""
-
-    keys: int
-    heaviest: int
-    positions: Sequence[int]
-
-    @property
-    def may_be_uneven(self) -> bool:
-        longest = -(-self.keys // (len(self.positions) + 1))
-        return longest * self.heaviest > PART_POSTINGS_MAX
-
-
-def _first_keys(keys: DataFrame, several: Mapping[int, _Several]) -> dict[int, list[str]]:
+def _first_keys(keys: DataFrame, several: Mapping[int, SeveralParts]) -> dict[int, list[str]]:
     """The first keys of the parts of these indexes."""
-    borders = _borders(keys, {field: one.keys for field, one in several.items()})
+    borders = _borders(keys, several)
     places = _numbers(borders)
     tasks = slots(len(places))
     bucketed = keys.mapInArrow(partial(_bucketed, borders, places, tasks), BUCKETS_DDL).persist(StorageLevel.DISK_ONLY)
@@ -218,10 +179,11 @@ def _first_keys(keys: DataFrame, several: Mapping[int, _Several]) -> dict[int, l
                 bucket = bisect_right(sofar, position) - 1
                 wanted[field, bucket].append(position - sofar[bucket])
         starts = _collected(ordered.mapInArrow(partial(_picked, dict(wanted)), KEYS_DDL), several)
-        uneven = _uneven(bucketed, {field: starts[field] for field, one in several.items() if one.may_be_uneven})
+        doubtful = {field: one for field, one in several.items() if one.may_be_uneven}
+        uneven = {field: doubtful[field] for field in _uneven(bucketed, starts, doubtful)}
         if uneven:
             passed = {(field, at): weight for field in uneven for at, weight in enumerate(before(field, "weight"))}
-            heavy = _collected(ordered.mapInArrow(partial(_heavy, passed, part_step()), KEYS_DDL), uneven)
+            heavy = _collected(ordered.mapInArrow(partial(_heavy, passed, uneven), KEYS_DDL), uneven)
             starts |= {field: ["", *found[2:]] for field, found in heavy.items()}  # the first key of all is in ""
         return starts
     finally:
@@ -236,12 +198,14 @@ def _collected(found: DataFrame, fields: Iterable[int]) -> dict[int, list[str]]:
     return starts
 
 
-def _uneven(bucketed: DataFrame, starts: Starts) -> list[int]:
+def _uneven(bucketed: DataFrame, starts: Starts, several: Mapping[int, SeveralParts]) -> list[int]:
     """The indexes of which a part would have too many pairs."""
-    if not starts:
+    if not several:
         return []
-    parts = bucketed.mapInArrow(partial(_weighed, starts), WEIGHTS_DDL).groupBy("field", "part")
-    heavy = parts.agg(total("weight").alias("weight")).filter(col("weight") > PART_POSTINGS_MAX)
+    weigh = partial(_weighed, {field: starts[field] for field in several})
+    parts = bucketed.mapInArrow(weigh, WEIGHTS_DDL).groupBy("field", "part")
+    most = max(one.most for one in several.values())
+    heavy = parts.agg(total("weight").alias("weight")).filter(col("weight") > most)
     return sorted(row["field"] for row in heavy.select("field").distinct().collect())
 
 
@@ -254,13 +218,13 @@ def _weighed(starts: Starts, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.R
     yield from batches_of(((field, part, weight) for (field, part), weight in sums.items()), WEIGHTS)
 
 
-def _borders(keys: DataFrame, counts: Mapping[int, int]) -> dict[int, list[str]]:
+def _borders(keys: DataFrame, several: Mapping[int, SeveralParts]) -> dict[int, list[str]]:
     """The first keys of the buckets of each index, from a sample of its keys, chosen by their hashes."""
-    borders: dict[int, list[str]] = {field: [""] for field in counts}
-    for field, number in counts.items():
-        buckets = key_buckets(number)
+    borders: dict[int, list[str]] = {field: [""] for field in several}
+    for field, one in several.items():
+        buckets = one.buckets
         if buckets > 1:
-            chosen = pmod(xxhash64(col("key")), lit(sample_step(number))) == 0
+            chosen = pmod(xxhash64(col("key")), lit(one.sample_step)) == 0
             sample = sorted(row["key"] for row in keys.filter((col("field") == field) & chosen).collect())
             borders[field] += sorted({sample[at * len(sample) // buckets] for at in range(1, buckets)} - {""})
     return borders
@@ -297,7 +261,7 @@ def _picked(
 
 
 def _heavy(
-    passed: Mapping[tuple[int, int], int], step: int, batches: Iterable[pa.RecordBatch]
+    passed: Mapping[tuple[int, int], int], uneven: Mapping[int, SeveralParts], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """The keys of sorted buckets that start parts with about equal numbers of pairs. `passed`: the weight before each
     bucket."""
@@ -306,7 +270,7 @@ def _heavy(
         for place, rows in groupby(rows_of(batches), key=lambda row: (row[0], row[1])):
             if place in passed:
                 keys, weights = zip(*((row[2], row[3]) for row in rows), strict=True)
-                yield from ((place[0], key) for key in heavy_keys(keys, weights, step, passed[place]))
+                yield from ((place[0], key) for key in uneven[place[0]].even_starts(keys, weights, passed[place]))
 
     return batches_of(found(), KEYS)
 
@@ -357,28 +321,15 @@ def _written(postings: DataFrame, spec: JobSpec, division: Division, most: int) 
     return pieces
 
 
-def gathered_part(definition: IndexDef, common: Mapping[str, int], rows: Iterable[Values]) -> IndexEntries:
-    """The entries of one part from its sorted rows."""
-    gathered = IndexEntries(definition)
-    for _, key, entity_id, *_ in rows:
-        if entity_id is not None:
-            gathered.put(key, entity_id)
-        elif key in common:
-            gathered.put_common(key, common[key])
-    return gathered
-
-
 def _write(
     spec: JobSpec, starts: Starts, common: Common, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    indexes = Table(spec.collection()).indexes
+    indexes = IndexTasks(spec.collection())
 
     def written() -> Iterator[Values]:
         for (field, number), rows in groupby(rows_of(batches), key=lambda row: (row[0], row[3])):
-            gathered = gathered_part(indexes[field].definition, common.get(field, {}), rows)
-            part = gathered.index(spec.model, "", 0)
-            piece = indexes[field].pieces.put(new_part(number, starts[field][number], part))
-            indexes[field].pieces.keep(set())
+            pairs = ((key, entity_id) for _, key, entity_id, *_ in rows)
+            piece = indexes.write(field, (number, starts[field][number]), pairs, common.get(field, {}))
             yield field, number, piece.file, piece.count, piece.size
 
     return batches_of(written(), PARTS)

@@ -16,11 +16,11 @@ from pyspark.sql.functions import col, lit
 from pyspark.sql.functions import max as newest
 from pyspark.sql.functions import sum as total
 
+from worm.collections import claim_slices, division
 from worm.formats import JsonValue
 from worm.spark.cluster import JobSpec, parallelism, store_at
 from worm.spark.frames import BATCH_ROWS, batches_of, rows_of, slots
-from worm.spark.plan import DAMAGED_SHOWN_MAX, tasks_for
-from worm.spark.rebuild_claims import audited, compared_claims
+from worm.spark.rebuild_claims import compared_claims
 from worm.spark.rebuild_index import POSTINGS_DDL, Common, common_values, sorted_postings
 from worm.spark.rebuild_job import rebuild
 from worm.spark.rebuild_tasks import for_spec, run
@@ -31,8 +31,6 @@ from worm.spark.verify_tasks import (
     COUNTED,
     DIFFERENCE,
     FOUND_DDL,
-    HEADS,
-    MANIFEST,
     REJECTED,
     SHARE_DDL,
     Mended,
@@ -43,7 +41,7 @@ from worm.spark.verify_tasks import (
     share_row,
     slice_deltas,
 )
-from worm.tables import COMMON_IDS, Index, Manifest, Root, Table, VerifyReport, absence, beside_parts, verify_index
+from worm.tables import COMMON_IDS, StoredIndexes, large_deltas, verify_root
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -104,7 +102,7 @@ def verify(spark: SparkSession, spec: JobSpec, out: str | None = None) -> JobRep
         report.kinds = counts
         report.shown = sorted(tuple(row) for row in told.filter(col("kind") != REJECTED).limit(SHOWN_MAX).collect())
         if out is not None:
-            tasks = tasks_for(sum(counts.values()) + report.rejected, parallelism(spark))
+            tasks = division.tasks_for(sum(counts.values()) + report.rejected, parallelism(spark))
             _write(spec, told.coalesce(tasks), out)
         told.unpersist()
     finally:
@@ -118,11 +116,11 @@ def fix(spark: SparkSession, spec: JobSpec) -> Mended:
     definition, total = spec.collection().definition, Mended()
     if definition.oplog:
         for one in run(spark, for_spec(mend, spec), planned_shares(spark, spec), f"{spec.model}: record"):
-            total.add(one, DAMAGED_SHOWN_MAX)
+            total.add(one, SHOWN_MAX)
     if definition.oplog or definition.keeps_manifest:
         report = rebuild(spark, spec)
         keys = {spec.collection().documents.key(entity_id): reason for entity_id, reason in report.damaged}
-        total.add(Mended(0, keys, report.damages), 2 * DAMAGED_SHOWN_MAX)
+        total.add(Mended(0, keys, report.damages), 2 * SHOWN_MAX)
     return total
 
 
@@ -132,7 +130,7 @@ def _shares(spark: SparkSession, spec: JobSpec) -> DataFrame:
     numbers = slots(len(shares))
     rows = [share_row(number, slot, one) for (number, slot), one in zip(enumerate(numbers), shares, strict=True)]
     planned = spark.createDataFrame(spark.sparkContext.parallelize(rows, len(rows)), SHARE_DDL)
-    deltas = _large_deltas(Table(spec.collection()))
+    deltas = large_deltas(spec.collection(), DELTA_BYTES_MAX)
     if not deltas:
         return planned
     names = spark.createDataFrame(spark.sparkContext.parallelize(deltas, len(deltas)), "kind string, file string")
@@ -140,17 +138,6 @@ def _shares(spark: SparkSession, spec: JobSpec) -> DataFrame:
     slices = names.mapInArrow(partial(slice_deltas, spec, starts, numbers), SHARE_DDL)
     together = planned.unionByName(slices).repartition(len(numbers), "slot")
     return together.sortWithinPartitions("number", "file")  # the share has no file, and comes first
-
-
-def _large_deltas(table: Table) -> list[tuple[str, str]]:
-    """The deltas of both tables if they are large."""
-    roots = {
-        MANIFEST: table.manifest.root() if table.is_kept else None,
-        HEADS: table.heads.root() if table.collection.definition.oplog else None,
-    }
-    if sum(0 if root is None else root.delta_size for root in roots.values()) <= DELTA_BYTES_MAX:
-        return []
-    return [(kind, piece.file) for kind, root in roots.items() if root is not None for piece in root.deltas]
 
 
 def _count(checked: DataFrame, report: JobReport) -> tuple[str, int, int]:
@@ -174,7 +161,7 @@ def _claims(spark: SparkSession, spec: JobSpec, checked: DataFrame, documents: i
         col("key").alias("field"),
         col("detail").alias("value"),
     )
-    return [compared_claims(spark, spec, wanted, audited, documents * unique)]
+    return [compared_claims(spark, spec, wanted, claim_slices.audit_slice, documents * unique)]
 
 
 # Tables
@@ -184,70 +171,29 @@ def _tables(
     spark: SparkSession, spec: JobSpec, updated: str, revision: int, damaged: int, kept: list[DataFrame]
 ) -> Iterator[DataFrame]:
     """Check what belongs to the table as a whole. `kept` gets what is persisted until the end."""
-    collection = spec.collection()
-    table, report = Table(collection), VerifyReport(spec.model)
-    root = table.manifest.root() if table.is_kept else None
-    if table.is_kept and root is None:
-        report.differ(*absence("manifest", table.manifest.key, table.manifest.damage))
-        for files in table.indexes:
-            if files.file.read() is None:
-                report.differ(*absence("index", files.key, files.file.held.damage))
-    elif root is not None and table.manifest.is_stale(root):
-        report.differ("manifest-differs", table.manifest.key, "its fields differ from the schema")
-    elif root is not None and root.whole is not None:
-        if collection.definition.oplog and (_is_older(root, updated, damaged) or root.revision != revision):
-            detail = f"lastUpdated {root.last_updated}, revision {root.revision} differ from the rebuilt ones"
-            report.differ("manifest-differs", table.manifest.key, detail)
-        for files in table.indexes:
-            verify_index(files, Index.of(root.whole, files.definition), report)
-    elif root is not None:
-        if collection.definition.oplog and _is_older(root, updated, damaged):
-            report.differ(
-                "manifest-differs", table.manifest.key, f"lastUpdated {root.last_updated} differs from the rebuilt one"
-            )
-        yield from _parts(spark, spec, table, root, report, kept)
+    report, indexes = verify_root(spec.collection(), updated, revision, damaged)
+    if indexes is not None:
+        yield _parts(spark, spec, indexes, kept)
     rows = [(one.kind, one.key, one.detail) for one in report.differences]
     yield spark.createDataFrame(rows, FOUND_DDL)
 
 
-def _is_older(root: Root[Manifest], updated: str, damaged: int) -> bool:
-    """Whether its time differs from the source. If documents of damaged entities are served, it may be later: from a
-    document that was served before."""
-    return root.last_updated < updated if damaged else root.last_updated != updated
-
-
-def _parts(
-    spark: SparkSession, spec: JobSpec, table: Table, root: Root[Manifest], report: VerifyReport, kept: list[DataFrame]
-) -> Iterator[DataFrame]:
+def _parts(spark: SparkSession, spec: JobSpec, indexes: StoredIndexes, kept: list[DataFrame]) -> DataFrame:
     """Check the parts of every index against their partitions."""
-    parts: dict[tuple[int, int], str] = {}
-    starts: dict[int, list[str]] = {}
-    for number, files in enumerate(table.indexes):
-        known, definition = root.indexes.get(files.definition.field), files.definition
-        if known is None or (known.type, known.unique) != (definition.type, definition.unique):
-            report.differ(*absence("index", files.key, None))
-            continue
-        if files.is_whole():
-            report.differ(*beside_parts(files))
-            continue
-        starts[number] = [piece.start for piece in known.parts]
-        parts.update({(number, at): piece.file for at, piece in enumerate(known.parts)})
-    if not parts:
-        return
-    partitions = [(piece.file,) for piece in table.manifest.partitions(root)]
-    most, pairs = parallelism(spark), root.count * len(starts)
-    names = spark.sparkContext.parallelize(partitions, tasks_for(root.count, most))
+    starts, files = indexes.starts, [(file,) for file in indexes.partitions]
+    most, pairs = parallelism(spark), indexes.count * len(starts)
+    names = spark.sparkContext.parallelize(files, division.tasks_for(indexes.count, most))
     postings = spark.createDataFrame(names, "file string").mapInArrow(partial(base_postings, spec), POSTINGS_DDL)
     postings = postings.filter(col("field").isin(list(starts)))
     common: Common = {}
-    if root.count > COMMON_IDS:
+    if indexes.count > COMMON_IDS:
         postings = postings.persist(StorageLevel.DISK_ONLY)
         kept.append(postings)
         common = common_values(spark, postings, pairs)
     every = [(number, start, None) for number, keys in starts.items() for start in keys]
     together = postings.unionByName(spark.createDataFrame(every, POSTINGS_DDL).coalesce(1))
-    compare = partial(compare_parts, spec, parts, common)
-    yield sorted_postings(together, starts, common, pairs, most).mapInArrow(compare, FOUND_DDL)
+    compare = partial(compare_parts, spec, indexes.files, common)
+    return sorted_postings(together, starts, common, pairs, most).mapInArrow(compare, FOUND_DDL)
 
 
 # Reports

@@ -10,15 +10,12 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from worm.collections import Collection, Heads, IdRange, failure_of
+from worm.collections import Collection, IdRange, claim_slices, division, failure_of
 from worm.errors import Corrupt
 from worm.spark.cluster import JobSpec
 from worm.spark.frames import Values, batches_of, rows_of
-from worm.spark.rebuild_claims import wanted_rows
-from worm.spark.rebuild_index import POSTINGS, Common, gathered_part
-from worm.spark.shares import Share
-from worm.spark.verify_range import RangeReport, StoredTables, verify_range
-from worm.tables import Manifest, Table, Tree, cut, entry_keys, explain_index
+from worm.spark.rebuild_index import POSTINGS, Common
+from worm.tables import IndexTasks, RangeReport, divide_delta, verify_portions
 
 CHECKED = pa.schema(
     [
@@ -46,7 +43,6 @@ SHARE_DDL = "number int, slot int, starts array<string>, end string, file string
 FOUND = pa.schema([("kind", pa.string()), ("key", pa.string()), ("detail", pa.string())])
 FOUND_DDL = "kind string, key string, detail string"
 LEFT_MAX = 100
-MANIFEST, HEADS = "manifest", "heads"
 DIFFERENCE, REJECTED, COUNTED, CLAIM = "difference", "rejected", "counted", "claim"
 
 
@@ -57,12 +53,12 @@ def check(spec: JobSpec, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Recor
     def found() -> Iterator[Values]:
         for _, ((_, _, starts, end, *_), *others) in groupby(rows_of(batches), key=lambda row: int(row[0])):
             portions = tuple(IdRange(start, stop) for start, stop in zip(starts, [*starts[1:], end], strict=True))
-            yield from _checked(spec, Share(portions), {file: body for *_, file, body in others})
+            yield from _checked(spec, division.Share(portions), {file: body for *_, file, body in others})
 
     return batches_of(found(), CHECKED)
 
 
-def share_row(number: int, slot: int, share: Share) -> Values:
+def share_row(number: int, slot: int, share: division.Share) -> Values:
     return number, slot, [one.start for one in share.portions], share.within.end, None, None
 
 
@@ -70,27 +66,22 @@ def slice_deltas(
     spec: JobSpec, starts: Sequence[str], slots: Sequence[int], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Names of deltas → what they have of each share. A damaged one has nothing: the tasks read it, and report it."""
-    table = Table(spec.collection())
 
     def found() -> Iterator[Values]:
         for kind, file in rows_of(batches):
-            tree: Tree[Manifest] | Tree[Heads] = table.heads if kind == HEADS else table.manifest
             try:
-                (delta,) = tree.pieces.get([file])
+                for number, body in divide_delta(spec.collection(), (kind, file), starts, with_empty=True):
+                    yield number, slots[number], None, None, file, body
             except Corrupt:
                 continue
-            tree.pieces.keep(set())
-            for number, ids in enumerate(cut(delta.ids(), starts)):
-                yield number, slots[number], None, None, file, delta.part(ids).encode()
 
     return batches_of(found(), SHARES)
 
 
-def _checked(spec: JobSpec, share: Share, slices: Mapping[str, bytes] | None = None) -> Iterator[Values]:
+def _checked(spec: JobSpec, share: division.Share, slices: Mapping[str, bytes] | None = None) -> Iterator[Values]:
     """One portion after the other."""
-    stored = StoredTables(spec.collection(), share.within, slices)
-    for portion in share.portions:
-        yield from _rows(spec.collection(), verify_range(spec.collection(), portion, stored))
+    for found in verify_portions(spec.collection(), share, slices):
+        yield from _rows(spec.collection(), found)
 
 
 def _rows(collection: Collection, found: RangeReport) -> Iterator[Values]:
@@ -100,47 +91,28 @@ def _rows(collection: Collection, found: RangeReport) -> Iterator[Values]:
         yield REJECTED, REJECTED, key, reason, 0, 0
     yield COUNTED, "", "", found.last_updated, found.report.documents, found.report.entries
     yield COUNTED, "revision", "", "", found.revision, len(found.damaged)
-    for number, entity_id, field, value in wanted_rows(collection.claims, found.rows.items()):
+    for number, entity_id, field, value in claim_slices.claim_rows(collection, found.rows.items()):
         yield CLAIM, entity_id, field, value, number, 0
 
 
 def base_postings(spec: JobSpec, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Names of partitions of the manifest → pairs of a value and an id. A damaged one has none: the check of its range
-    reports it."""
-    table = Table(spec.collection())
-
-    def found() -> Iterator[Values]:
-        for (file,) in rows_of(batches):
-            try:
-                (part,) = table.manifest.pieces.get([file])
-            except Corrupt:
-                continue
-            table.manifest.pieces.keep(set())
-            for number, one in enumerate(table.indexes):
-                for entity_id, row in part.entities.items():
-                    yield from ((number, key, entity_id) for key in entry_keys(one.definition, row))
-
-    return batches_of(found(), POSTINGS)
+    """Names of partitions of the manifest → pairs of a value and an id."""
+    files = (file for (file,) in rows_of(batches))
+    return batches_of(IndexTasks(spec.collection()).stored_pairs(files), POSTINGS)
 
 
 def compare_parts(
-    spec: JobSpec, parts: dict[tuple[int, int], str], common: Common, batches: Iterable[pa.RecordBatch]
+    spec: JobSpec, parts: Mapping[tuple[int, int], str], common: Common, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Sorted pairs of whole parts → differences from the files of the parts."""
-    indexes = Table(spec.collection()).indexes
+    indexes = IndexTasks(spec.collection())
 
     def found() -> Iterator[Values]:
         for (field, number), rows in groupby(rows_of(batches), key=lambda row: (row[0], row[3])):
-            files = indexes[field]
-            wanted = gathered_part(files.definition, common.get(field, {}), rows).index(spec.model, "", 0)
-            try:
-                (stored,) = files.pieces.get([parts[field, number]])
-            except Corrupt as damage:
-                yield "index-damaged", damage.key or files.key, damage.message
-                continue
-            files.pieces.keep(set())
-            if stored.encode() != wanted.encode():
-                yield "index-differs", files.pieces.key(parts[field, number]), explain_index(stored, wanted)
+            pairs = ((key, entity_id) for _, key, entity_id, *_ in rows)
+            difference = indexes.difference(field, parts[field, number], pairs, common.get(field, {}))
+            if difference is not None:
+                yield difference
 
     return batches_of(found(), FOUND)
 
@@ -169,7 +141,7 @@ class Mended:
                 self.left[key] = reason
 
 
-def mend(spec: JobSpec, share: Share) -> Mended:
+def mend(spec: JobSpec, share: division.Share) -> Mended:
     """Record changes that no event reported, and write missing time marks. Nothing is recorded into a gap."""
     mended = Mended()
     for portion in share.portions:

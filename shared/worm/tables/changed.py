@@ -27,7 +27,7 @@ import zlib
 from base64 import b64decode, b64encode
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Self, TypeVar, cast
+from typing import ClassVar, Self, TypeVar, cast
 
 from worm.collections import Collection, Head, Heads, IdRange
 from worm.errors import Corrupt, Expired, Invalid
@@ -71,6 +71,21 @@ class HeadsState:
     deltas: tuple[str, ...] = ()
     embedded: str | None = None
 
+    embedded_max: ClassVar[int] = EMBEDDED_MAX
+
+    @classmethod
+    def nothing(cls) -> HeadsState:
+        """The state before the first entry."""
+        return cls(embedded=b64encode(zlib.compress(b"{}", 9)).decode())
+
+    @classmethod
+    def now(cls, tree: HeadsTree, *, embedded_max: int = EMBEDDED_MAX) -> HeadsState | None:
+        """What the heads say now: one conditional GET, and one or two more after their base changed. None: there are no
+        heads yet, or they are lost or damaged. They are complete again after the next sweep; until then, nothing can be
+        said about what changed. `embedded_max`: a larger table in one file is stored a second time, which is one
+        PUT."""
+        return _state_now(tree, embedded_max)
+
     def shape(self) -> JsonObject:
         shape: JsonObject = {"updated": self.updated}
         if self.embedded is not None:
@@ -104,10 +119,6 @@ class HeadsState:
         return {one: Head(abs(seq), None, None, seq > 0, "") for one, seq in seqs.items()}
 
 
-NOTHING = HeadsState(embedded=b64encode(zlib.compress(b"{}", 9)).decode())
-"""The state before the first entry."""
-
-
 @dataclass(frozen=True, slots=True)
 class Changed:
     """A document with entries after `before` (0: it is new) up to the seq of `head`. In a small table, a head has
@@ -131,10 +142,7 @@ class Changed:
         return self.seq - self.before
 
 
-def state_now(tree: HeadsTree, *, embedded_max: int = EMBEDDED_MAX) -> HeadsState | None:
-    """What the heads say now: one conditional GET, and one or two more after their base changed. None: there are no
-    heads yet, or they are lost or damaged. They are complete again after the next sweep; until then, nothing can be
-    said about what changed. `embedded_max`: a larger table in one file is stored a second time, which is one PUT."""
+def _state_now(tree: HeadsTree, embedded_max: int) -> HeadsState | None:
     root = tree.root()
     if root is None:
         return None

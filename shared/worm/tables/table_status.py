@@ -33,6 +33,35 @@ class IndexStatus:
     conflicts: int
     exists: bool = True
 
+    @classmethod
+    def of(cls, table: Table, name: str, files: IndexFiles) -> IndexStatus:
+        """For a partitioned table: as of the last merge."""
+        definition, root = files.definition, table.manifest.root()
+        index, size = None, 0
+        if root is not None and root.is_spread:
+            pieces = root.indexes.get(definition.field)
+            size = 0 if pieces is None else sum(part.size for part in pieces.parts)
+            try:
+                index = files.joined(root)
+            except Corrupt:
+                index = None  # reported by `exists`
+        else:
+            index = files.file.read()
+            size = files.file.held.size
+        found = index or Index(
+            root.model if root else "", definition.field, definition.type, definition.unique, "", 0, {}
+        )
+        return cls(
+            name,
+            definition.field,
+            definition.type,
+            definition.unique,
+            len(found.keys - {NULL_KEY, CUT_KEY}),
+            size,
+            len(found.conflicts),
+            index is not None,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class ManifestStatus:
@@ -59,56 +88,29 @@ class ManifestStatus:
             "fields": list(self.fields),
         }
 
-
-def manifest_status(table: Table) -> ManifestStatus:
-    """Requests: one listing page per 1,000 versions, and one GET per derived file and per unrecorded document. Without
-    a manifest, the documents are counted. If the manifest is not fresh, later queries of this session that use it say
-    so, until it changes."""
-    collection = table.collection
-    latest = dict(collection.latest_versions())
-    manifest = table.manifest.read() if collection.definition.keeps_manifest else None
-    if manifest is None:
-        live = sum(not version.is_delete_marker for version in latest.values())
-        newest = max((iso_seconds(version.last_modified) for version in latest.values()), default=None)
-        is_empty = collection.definition.keeps_manifest and not latest
-        return ManifestStatus(False, is_empty, live, newest, 0, False, ())
-    root, size = table.manifest.held_spread, table.manifest.file.held.size
-    fresh = not table.manifest.is_stale(manifest) and _is_fresh(table, manifest, latest)
-    table.told_behind = None if fresh else table.manifest.file.etag
-    updated = manifest.last_updated or None
-    fields = tuple(name for name in manifest.fields if not name.startswith(EVERYTHING_ELSE))
-    status = ManifestStatus(True, fresh, manifest.count, updated, size, False, fields)
-    if root is None:
-        return status
-    partitions, deltas = len(table.manifest.partitions(root)), len(root.deltas)
-    return replace(status, size_bytes=size + root.size, partitioned=True, partitions=partitions, deltas=deltas)
-
-
-def index_status(table: Table, name: str, files: IndexFiles) -> IndexStatus:
-    """For a partitioned table: as of the last merge."""
-    definition, root = files.definition, table.manifest.root()
-    index, size = None, 0
-    if root is not None and root.is_spread:
-        pieces = root.indexes.get(definition.field)
-        size = 0 if pieces is None else sum(part.size for part in pieces.parts)
-        try:
-            index = files.joined(root)
-        except Corrupt:
-            index = None  # reported by `exists`
-    else:
-        index = files.file.read()
-        size = files.file.held.size
-    found = index or Index(root.model if root else "", definition.field, definition.type, definition.unique, "", 0, {})
-    return IndexStatus(
-        name,
-        definition.field,
-        definition.type,
-        definition.unique,
-        len(found.keys - {NULL_KEY, CUT_KEY}),
-        size,
-        len(found.conflicts),
-        index is not None,
-    )
+    @classmethod
+    def of(cls, table: Table) -> ManifestStatus:
+        """Requests: one listing page per 1,000 versions, and one GET per derived file and per unrecorded document.
+        Without a manifest, the documents are counted. If the manifest is not fresh, later queries of this session that
+        use it say so, until it changes."""
+        collection = table.collection
+        latest = dict(collection.latest_versions())
+        manifest = table.manifest.read() if collection.definition.keeps_manifest else None
+        if manifest is None:
+            live = sum(not version.is_delete_marker for version in latest.values())
+            newest = max((iso_seconds(version.last_modified) for version in latest.values()), default=None)
+            is_empty = collection.definition.keeps_manifest and not latest
+            return cls(False, is_empty, live, newest, 0, False, ())
+        root, size = table.manifest.held_spread, table.manifest.file.held.size
+        fresh = not table.manifest.is_stale(manifest) and _is_fresh(table, manifest, latest)
+        table.told_behind = None if fresh else table.manifest.file.etag
+        updated = manifest.last_updated or None
+        fields = tuple(name for name in manifest.fields if not name.startswith(EVERYTHING_ELSE))
+        status = cls(True, fresh, manifest.count, updated, size, False, fields)
+        if root is None:
+            return status
+        partitions, deltas = len(table.manifest.partitions(root)), len(root.deltas)
+        return replace(status, size_bytes=size + root.size, partitioned=True, partitions=partitions, deltas=deltas)
 
 
 def _is_fresh(table: Table, manifest: Manifest, latest: dict[str, Version]) -> bool:

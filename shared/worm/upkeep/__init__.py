@@ -17,6 +17,7 @@ from worm.doors import door
 if TYPE_CHECKING:
     from worm.upkeep import costs, dead_letters
     from worm.upkeep.adopt import push, push_session
+    from worm.upkeep.costs import Prices, SparkCluster
     from worm.upkeep.deployment.aws import Aws
     from worm.upkeep.deployment.checkup import Checkup, Health, table_freshness
     from worm.upkeep.folding import Abandoned
@@ -27,9 +28,8 @@ if TYPE_CHECKING:
     from worm.upkeep.repair import RepairReport, put_aside, repair_model
     from worm.upkeep.session import Maintenance, Session, Settings
     from worm.upkeep.sweep import Sweep, scheduled
-    from worm.upkeep.sweep_cursor import SweepCursor
-    from worm.upkeep.sweep_listing import RangeListing, Seen
-    from worm.upkeep.sweep_pass import EVERYTHING, DocumentPass, HistoryPass, How, SweepReport
+    from worm.upkeep.sweep_pass import EVERYTHING, SweepReport
+    from worm.upkeep.sweep_tasks import SweptRange, TaskSweep, sweep_range
     from worm.upkeep.verdicts import Verdict, Why
     from worm.upkeep.verify_record import record_verify
     from worm.upkeep.verifying import verify_model
@@ -52,6 +52,7 @@ else:
         """
         adopt: push push_session
         costs:
+        costs: Prices SparkCluster
         dead_letters:
         deployment.aws: Aws
         deployment.checkup: Checkup Health table_freshness
@@ -63,9 +64,8 @@ else:
         repair: RepairReport put_aside repair_model
         session: Maintenance Session Settings
         sweep: Sweep scheduled
-        sweep_cursor: SweepCursor
-        sweep_listing: RangeListing Seen
-        sweep_pass: DocumentPass EVERYTHING HistoryPass How SweepReport
+        sweep_pass: EVERYTHING SweepReport
+        sweep_tasks: SweptRange TaskSweep sweep_range
         verdicts: Verdict Why
         verify_record: record_verify
         verifying: verify_model

@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
+from typing import ClassVar
 
 from worm.errors import Invalid, shown
 from worm.formats import JsonValue, loads
@@ -74,11 +75,7 @@ ALARM_METRICS = 31
 """Metrics that the alarms of functions/observability.yaml use: one alarm may use those of every function."""
 
 # Spark.
-EXECUTORS = ((100_000, 1), (1_000_000, 4), (10_000_000, 8), (math.inf, 15))
-EXECUTOR_VCPU, EXECUTOR_GB, DRIVER_VCPU, DRIVER_GB = 4, 12, 2, 5
-DOCUMENTS_A_SECOND = 500
-"""Per processor."""
-START_MINUTES = 2
+REBUILD_EXECUTORS = ((100_000, 1), (1_000_000, 4), (10_000_000, 8), (math.inf, 15))
 
 MILLION = 1_000_000
 PRICE_NAMES = (
@@ -148,6 +145,30 @@ class Prices:
 
     def events(self, number: float) -> float:
         return number * self.usd["eventsPerMillion"] / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class SparkCluster:
+    """The processors and the memory of a Spark job: a driver, and some executors."""
+
+    executors: int
+    executor_vcpu: ClassVar[int] = 4
+    executor_gb: ClassVar[int] = 12
+    driver_vcpu: ClassVar[int] = 2
+    driver_gb: ClassVar[int] = 5
+    documents_a_second: ClassVar[int] = 500
+    """Per processor."""
+    start_minutes: ClassVar[int] = 2
+
+    @property
+    def processors(self) -> int:
+        """Of the executors."""
+        return self.executors * self.executor_vcpu
+
+    def usd(self, hours: float, prices: Prices) -> float:
+        """The price of a job that takes so long."""
+        vcpu, memory_gb = self.processors + self.driver_vcpu, self.executors * self.executor_gb + self.driver_gb
+        return hours * (vcpu * prices.usd["sparkVcpuHour"] + memory_gb * prices.usd["sparkGbHour"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,11 +316,9 @@ def rebuild(documents: float, prices: Prices) -> float:
 
 
 def rebuild_compute(documents: float, prices: Prices) -> float:
-    executors = next(number for limit, number in EXECUTORS if documents <= limit)
-    seconds = documents / (executors * EXECUTOR_VCPU * DOCUMENTS_A_SECOND)
-    hours = math.ceil(START_MINUTES + seconds / 60) / 60
-    vcpu, memory_gb = executors * EXECUTOR_VCPU + DRIVER_VCPU, executors * EXECUTOR_GB + DRIVER_GB
-    return hours * (vcpu * prices.usd["sparkVcpuHour"] + memory_gb * prices.usd["sparkGbHour"])
+    cluster = SparkCluster(next(number for limit, number in REBUILD_EXECUTORS if documents <= limit))
+    seconds = documents / (cluster.processors * cluster.documents_a_second)
+    return cluster.usd(math.ceil(cluster.start_minutes + seconds / 60) / 60, prices)
 
 
 def _stored_gb(usage: Usage) -> float:

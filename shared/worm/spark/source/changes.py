@@ -28,7 +28,7 @@ from worm.spark.source.entities import AT_ONCE, Span, changes_of
 from worm.spark.source.rows import Reading, Rows
 from worm.spark.source.schema import AFTER, BEFORE
 from worm.store import chunked, in_parallel
-from worm.tables import EMBEDDED_MAX, Changed, HeadsDifference, HeadsState, HeadsTree, state_now
+from worm.tables import Changed, HeadsDifference, HeadsState, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -187,10 +187,10 @@ class ChangesReader(DataSourceReader):
         return read_changes(self.reading, partition)
 
 
-def complete_state(collection: Collection, *, embedded_max: int = EMBEDDED_MAX) -> HeadsState | None:
+def complete_state(collection: Collection, *, embedded_max: int = HeadsState.embedded_max) -> HeadsState | None:
     """None: nothing has happened yet. `Corrupt` if that is unknown."""
-    tree = HeadsTree(collection)
-    state = state_now(tree, embedded_max=embedded_max)
+    tree = Table(collection).heads
+    state = HeadsState.now(tree, embedded_max=embedded_max)
     if state is not None:
         return state
     if tree.damage is not None:

@@ -33,7 +33,7 @@ from worm.spark.source.cells import Batches
 from worm.spark.source.changes import Leg, Place, complete_state, explained, partitions_of, read_changes
 from worm.spark.source.options import EARLIEST, LATEST, StreamOptions
 from worm.spark.source.rows import Reading
-from worm.tables import HeadsState, HeadsTree, state_now
+from worm.tables import HeadsState, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -143,7 +143,7 @@ class ChangeStream(DataSourceStreamReader):
         self.reading, self.options = reading, options
         self._reached: Offset | None = None
         self._initial: Offset | None = None
-        self._tree: HeadsTree | None = None
+        self._table: Table | None = None
         self._seen: tuple[str | None, HeadsState | None] = None, None
 
     def __getstate__(self) -> dict[str, object]:
@@ -220,12 +220,13 @@ class ChangeStream(DataSourceStreamReader):
 
     def newest(self) -> HeadsState | None:
         """One conditional GET if nothing changed."""
-        if self._tree is None:
-            self._tree = HeadsTree(self._collection)
-        self._tree.file.refresh()
-        etag, seen = self._tree.file.etag, self._seen
+        if self._table is None:
+            self._table = Table(self._collection)
+        heads = self._table.heads
+        heads.file.refresh()
+        etag, seen = heads.file.etag, self._seen
         if etag is None or etag != seen[0] or seen[1] is None:  # a repair may store a lost file without a new root
-            self._seen = etag, state_now(self._tree)
+            self._seen = etag, HeadsState.now(heads)
             if self._seen[1] is None and etag is not None and seen != self._seen:
                 LOG.warning(
                     "%s: the heads are damaged or incomplete; waiting for the sweep or for `worm repair`",

@@ -42,27 +42,27 @@ class LakeStatus:
             "missing": list(self.missing),
         }
 
-
-def lake_status(lake: Lake) -> LakeStatus:
-    """Reads the log, lists the files and compares them with the table. `Corrupt` if entries of the log are missing or
-    damaged."""
-    replayed(lake)
-    found = lake.compare(check_files=True)
-    tip, now = found.tip, lake.clock.now()
-    if tip.version < 0:
-        return LakeStatus(lake.location, None, None, None, 0, 0, None, ())
-    published = datetime.fromtimestamp(tip.published / 1000, now.tzinfo)
-    behind = 0 if found.is_published else max(1, round((now - published).total_seconds()))
-    return LakeStatus(
-        location=lake.location,
-        version=tip.version,
-        revision=tip.revision,
-        behind_seconds=behind,
-        files=len(tip.files),
-        size_bytes=sum(tip.files.values()),
-        published=published.isoformat(timespec="seconds").replace("+00:00", "Z"),
-        missing=tuple(sorted(found.missing)),
-    )
+    @classmethod
+    def of(cls, lake: Lake) -> LakeStatus:
+        """Reads the log, lists the files and compares them with the table. `Corrupt` if entries of the log are missing
+        or damaged."""
+        replayed(lake)
+        found = lake.compare(check_files=True)
+        tip, now = found.tip, lake.clock.now()
+        if tip.version < 0:
+            return cls(lake.location, None, None, None, 0, 0, None, ())
+        published = datetime.fromtimestamp(tip.published / 1000, now.tzinfo)
+        behind = 0 if found.is_published else max(1, round((now - published).total_seconds()))
+        return cls(
+            location=lake.location,
+            version=tip.version,
+            revision=tip.revision,
+            behind_seconds=behind,
+            files=len(tip.files),
+            size_bytes=sum(tip.files.values()),
+            published=published.isoformat(timespec="seconds").replace("+00:00", "Z"),
+            missing=tuple(sorted(found.missing)),
+        )
 
 
 def vacuum(lake: Lake, *, retention_days: int = RETENTION_DAYS, dry_run: bool = False) -> list[str]:

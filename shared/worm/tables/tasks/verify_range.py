@@ -1,33 +1,40 @@
-"""verify, for one range of ids: the share of one of many processes. Together they check everything that `verify.py`
-checks.
+"""verify, for many processes: what each checks of a range of ids, and what is checked once (`verify_root`).
 
-The rows of a range are compared with the files that hold it. Checks of the table as a whole (its time, its indexes,
-claims) are left to the caller, which sees all ranges. A process takes its range in portions: it holds the rows of one
-portion, a partition of the manifest, and what the deltas have of its range (`StoredTables`)."""
+Together they check everything that `verify.py` checks.
+
+The rows of a range are compared with the files that hold it. A process takes its range in portions: it holds the rows
+of one portion, a partition of the manifest, and what the deltas have of its range (`StoredTables`). Checks of the table
+as a whole (its time, its indexes, claims) are left to the caller, which sees all ranges."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, TypeVar, cast
 
-from worm.collections import Collection, Heads, IdRange, Row
+from worm.collections import Collection, Heads, IdRange, Row, division
 from worm.errors import Corrupt
 from worm.formats import JsonValue, dumps
-from worm.spark.staging import overlapping
-from worm.tables import (
+from worm.tables.build import read_rows
+from worm.tables.index import Index
+from worm.tables.layout import T
+from worm.tables.manifest import Manifest
+from worm.tables.root import Root
+from worm.tables.table import Table
+from worm.tables.tasks.incremental import DeltaFile, delta_files
+from worm.tables.tasks.staging import overlapping
+from worm.tables.tree import Tree
+from worm.tables.verify import (
     DETAILS_MAX,
-    Manifest,
-    T,
-    Table,
-    Tree,
     VerifyReport,
+    absence,
     audit_append,
+    beside_parts,
     differing,
-    read_rows,
     verify_entities,
+    verify_index,
     wrong_heads,
 )
 
@@ -43,6 +50,15 @@ class RangeReport:
     last_updated: str = ""
     revision: int = 0
     damaged: frozenset[str] = frozenset()
+
+
+def verify_portions(
+    collection: Collection, share: division.Share, slices: Mapping[str, bytes] | None = None
+) -> Iterator[RangeReport]:
+    """Verify one portion after the other. `slices`: what some deltas, by the names of their files, have of the
+    share."""
+    stored = StoredTables(collection, share.within, slices)
+    return (verify_range(collection, portion, stored) for portion in share.portions)
 
 
 def verify_range(collection: Collection, within: IdRange, stored: StoredTables | None = None) -> RangeReport:
@@ -228,3 +244,86 @@ def _is_restorable(collection: Collection, entity_id: str, version_id: str | Non
         return True
     key = collection.documents.key(entity_id)
     return version_id is not None and store.head(key, version_id=version_id) is not None
+
+
+# The table as a whole
+
+
+@dataclass(frozen=True, slots=True)
+class StoredIndexes:
+    """What the root of a partitioned table says about its indexes, for tasks that compare their parts with the
+    partitions. By the number of an index: the first keys of its parts; by that and the number of the part: its file.
+    `count`: how many rows there are."""
+
+    partitions: tuple[str, ...]
+    count: int
+    starts: Mapping[int, Sequence[str]]
+    files: Mapping[tuple[int, int], str]
+
+
+def large_deltas(collection: Collection, most: int) -> list[DeltaFile]:
+    """The deltas of both tables if they are larger than this."""
+    table = Table(collection)
+    return delta_files(
+        [
+            ("manifest", table.manifest.root() if table.is_kept else None),
+            ("heads", table.heads.root() if collection.definition.oplog else None),
+        ],
+        most,
+    )
+
+
+def verify_root(
+    collection: Collection, updated: str, revision: int, damaged: int
+) -> tuple[VerifyReport, StoredIndexes | None]:
+    """Check what belongs to the table as a whole. `updated`, `revision` and `damaged` are those of the source: the
+    newest time, the sum of all seqs, and how many entities are damaged."""
+    table, report = Table(collection), VerifyReport(collection.name)
+    root = table.manifest.root() if table.is_kept else None
+    if root is None:
+        if table.is_kept:
+            report.differ(*absence("manifest", table.manifest.key, table.manifest.damage))
+            for files in table.indexes:
+                if files.file.read() is None:
+                    report.differ(*absence("index", files.key, files.file.held.damage))
+        return report, None
+    if table.manifest.is_stale(root):
+        report.differ("manifest-differs", table.manifest.key, "its fields differ from the schema")
+        return report, None
+    is_older = collection.definition.oplog and _is_older(root, updated, damaged)
+    if root.whole is None:
+        if is_older:
+            detail = f"lastUpdated {root.last_updated} differs from the rebuilt one"
+            report.differ("manifest-differs", table.manifest.key, detail)
+        return report, _stored_indexes(table, root, report)
+    if is_older or (collection.definition.oplog and root.revision != revision):
+        detail = f"lastUpdated {root.last_updated}, revision {root.revision} differ from the rebuilt ones"
+        report.differ("manifest-differs", table.manifest.key, detail)
+    for files in table.indexes:
+        verify_index(files, Index.of(root.whole, files.definition), report)
+    return report, None
+
+
+def _is_older(root: Root[Manifest], updated: str, damaged: int) -> bool:
+    """Whether its time differs from the source. If documents of damaged entities are served, it may be later: from a
+    document that was served before."""
+    return root.last_updated < updated if damaged else root.last_updated != updated
+
+
+def _stored_indexes(table: Table, root: Root[Manifest], report: VerifyReport) -> StoredIndexes | None:
+    found: dict[tuple[int, int], str] = {}
+    starts: dict[int, list[str]] = {}
+    for number, files in enumerate(table.indexes):
+        known, definition = root.indexes.get(files.definition.field), files.definition
+        if known is None or (known.type, known.unique) != (definition.type, definition.unique):
+            report.differ(*absence("index", files.key, None))
+            continue
+        if files.is_whole():
+            report.differ(*beside_parts(files))
+            continue
+        starts[number] = [piece.start for piece in known.parts]
+        found.update({(number, at): piece.file for at, piece in enumerate(known.parts)})
+    if not found:
+        return None
+    partitions = tuple(piece.file for piece in table.manifest.partitions(root))
+    return StoredIndexes(partitions, root.count, starts, found)

@@ -32,10 +32,15 @@ from typing import Generic, Literal
 from worm.collections import Collection, Heads, IdRange
 from worm.errors import Corrupt
 from worm.formats import JsonValue, dumps
-from worm.spark.listings import Crowded, Listing, Shown, listed_now
-from worm.spark.staging import StagedFile, StagedRow, Staging, overlapping
 from worm.store import chunked, in_parallel
-from worm.tables import CHUNK, Manifest, Root, T, Table, Tree, newest_changes, read_rows
+from worm.tables.build import CHUNK, newest_changes, read_rows
+from worm.tables.layout import T
+from worm.tables.manifest import Manifest
+from worm.tables.root import Root, cut
+from worm.tables.table import Table
+from worm.tables.tasks.listings import Crowded, Listing, Shown, joined, listed_now
+from worm.tables.tasks.staging import Kind, StagedFile, StagedRow, Staging, overlapping
+from worm.tables.tree import Tree
 
 Verdict = Literal["same", "fold", "rewrite"]
 
@@ -183,7 +188,7 @@ def _between(ids: Sequence[str], within: IdRange) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """The rows of all deltas in one range, if they were divided before (`incremental_job.py`)."""
+    """The rows of all deltas in one range, if they were divided before."""
 
     manifest: tuple[Manifest, ...]
     heads: tuple[Heads, ...]
@@ -213,7 +218,7 @@ def stored_parts(table: Table, within: IdRange, slices: Slices | None = None) ->
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedRange:
     """The result for one range, or for all. `files`: the staged rows that were read, and the ids that are gone.
     `entities`, `live`: how many the source has, as far as the listing shows. `changed`: how many of the rows that were
     read, or are gone, differ from the table."""
@@ -235,7 +240,7 @@ class Compared:
         return sum(file.weight for file in self.files)
 
     @classmethod
-    def total(cls, parts: Sequence[Compared]) -> Compared:
+    def total(cls, parts: Sequence[ComparedRange]) -> ComparedRange:
         return cls(
             tuple(file for one in parts for file in one.files),
             sum(one.entities for one in parts),
@@ -262,12 +267,12 @@ class Comparing:
     changed: int = field(default=0, init=False)
     needs_rewrite: bool = field(default=False, init=False)
 
-    def run(self, staging: Staging) -> Compared:
+    def run(self, staging: Staging) -> ComparedRange:
         try:
             files = tuple(staging.put_all(self.rows()))
         except (Unsound, Crowded):
-            return Compared(is_unsound=True)
-        return Compared(files, self.entities, self.live, self.read, self.changed, self.needs_rewrite)
+            return ComparedRange(is_unsound=True)
+        return ComparedRange(files, self.entities, self.live, self.read, self.changed, self.needs_rewrite)
 
     def rows(self) -> Iterator[StagedRow]:
         """The rows that were read, and the ids that are gone."""
@@ -358,3 +363,83 @@ def staged_whole(
         return staging.put_all(row for row in overlaid(table, within, fresh, slices) if not row.is_gone)
     except Unsound:
         return None
+
+
+# Tasks
+
+DeltaFile = tuple[Kind, str]
+"""The name of a delta."""
+Hint = tuple[Literal["shown"], str, Shown] | tuple[Kind, bytes] | tuple[Literal["unsound"]]
+"""What a task gets for its range: what an inventory shows of an entity, a part of a delta, or that a delta is gone or
+damaged."""
+
+
+def delta_files(roots: Iterable[tuple[Kind, Root[Manifest] | Root[Heads] | None]], most: int) -> list[DeltaFile]:
+    """All deltas, if they are larger than this: then they should be divided instead of being read by each task."""
+    found = [(kind, root) for kind, root in roots if root is not None]
+    if sum(root.delta_size for _, root in found) <= most:
+        return []
+    return [(kind, piece.file) for kind, root in found for piece in root.deltas]
+
+
+def divide_delta(
+    collection: Collection, delta: DeltaFile, starts: Sequence[str], *, with_empty: bool = False
+) -> Iterator[tuple[int, bytes]]:
+    """What a delta has of each range, with the number of the range. `Corrupt` if it is gone or damaged."""
+    kind, file = delta
+    table = Table(collection)
+    tree: Tree[Manifest] | Tree[Heads] = table.manifest if kind == "manifest" else table.heads
+    (part,) = tree.pieces.get([file])
+    tree.pieces.keep(set())
+    for number, ids in enumerate(cut(part.ids(), starts)):
+        if ids or with_empty:
+            yield number, part.part(ids).encode()
+
+
+def delta_hints(collection: Collection, delta: DeltaFile, starts: Sequence[str]) -> Iterator[tuple[int, Hint]]:
+    """The same as hints."""
+    try:
+        for number, body in divide_delta(collection, delta, starts):
+            yield number, (delta[0], body)
+    except Corrupt:
+        yield 0, ("unsound",)
+
+
+def compare_range(
+    collection: Collection, within: IdRange, hints: Iterable[Hint], *, is_listed: bool, is_sliced: bool
+) -> ComparedRange:
+    """`is_listed`, `is_sliced`: whether there are hints in place of a listing, and in place of deltas."""
+    try:
+        listing, slices = _sorted_out(hints)
+    except (Unsound, Crowded):
+        return ComparedRange(is_unsound=True)
+    comparing = Comparing(Table(collection), within, listing if is_listed else None, slices if is_sliced else None)
+    return comparing.run(Staging(collection))
+
+
+def stage_compared(
+    collection: Collection, within: IdRange, files: Sequence[str], hints: Iterable[Hint], *, is_sliced: bool
+) -> list[StagedFile] | None:
+    """Stage a whole range after its comparison, which has staged these files."""
+    try:
+        _, slices = _sorted_out(hints)
+    except Unsound:
+        return None
+    return staged_whole(Staging(collection), Table(collection), within, files, slices if is_sliced else None)
+
+
+def _sorted_out(hints: Iterable[Hint]) -> tuple[Listing, Slices]:
+    manifest, heads = list[Manifest](), list[Heads]()
+
+    def shown() -> Iterator[tuple[str, Shown]]:
+        for hint in hints:
+            if hint[0] == "shown":
+                yield hint[1], hint[2]
+            elif hint[0] == "unsound":
+                raise Unsound
+            elif hint[0] == "manifest":
+                manifest.append(Manifest.decode(hint[1], "a slice of a delta"))
+            else:
+                heads.append(Heads.decode(hint[1], "a slice of a delta"))
+
+    return joined(shown()), Slices(tuple(manifest), tuple(heads))

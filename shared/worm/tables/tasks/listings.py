@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from worm.clock import iso_seconds
-from worm.collections import Collection, IdRange, KeyInfo, KeyKind, Seqs, seqs_add
-from worm.spark import plan
+from worm.collections import Collection, IdRange, KeyInfo, KeyKind, Seqs, division, seqs_add
 from worm.store import Listed, Version
 
 HISTORY = (KeyKind.OPLOG, KeyKind.ARCHIVE)
@@ -126,7 +125,7 @@ def joined(parts: Iterable[tuple[str, Shown]]) -> Listing:
 def _of(shown: dict[str, Shown], entity_id: str) -> Shown:
     known = shown.get(entity_id)
     if known is None:
-        if len(shown) >= plan.IDS_OF_A_TASK_MAX:
+        if len(shown) >= division.IDS_OF_A_TASK_MAX:
             raise Crowded
         known = shown[entity_id] = Shown()
     return known

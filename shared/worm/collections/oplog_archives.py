@@ -20,21 +20,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from worm.clock import iso_seconds
-from worm.collections import (
-    MIN_AGE,
-    Archive,
-    ArchiveName,
-    Collection,
-    IdRange,
-    IdSource,
-    IdWalk,
-    KeyKind,
-    Objects,
-    OplogEntry,
-    delete_unchanged,
-    layout,
-    oplogs_of,
-)
+from worm.collections import layout
+from worm.collections.collection import Collection
+from worm.collections.entries import OplogEntry
+from worm.collections.id_ranges import IdRange
+from worm.collections.layout import ArchiveName, KeyKind
+from worm.collections.oplog import MIN_AGE, Archive
+from worm.collections.trash import delete_unchanged
+from worm.collections.walks import IdSource, IdWalk, Objects, oplogs_of
 from worm.errors import Corrupt, Invalid, WormError
 from worm.formats import JsonObject, dumps, frames, loads_own
 from worm.store import Listed, Object, Read, chunked
@@ -54,8 +47,9 @@ class _Overtaken(Exception):
 
 
 @dataclass
-class CompactReport:
-    """The result of a run (in a dry run: what it would do). `problems` has reasons by id."""
+class ArchiveReport:
+    """The result of a run (in a dry run: what it would do). `problems` has reasons by id. `rest`: what is left of the
+    range, if it has too many ids for one run."""
 
     model: str
     entities: int = 0
@@ -67,8 +61,9 @@ class CompactReport:
     bytes_removed: int = 0
     bytes_archived: int = 0
     problems: dict[str, str] = field(default_factory=dict)
+    rest: tuple[IdRange, ...] = ()
 
-    def add(self, other: CompactReport) -> None:
+    def add(self, other: ArchiveReport) -> None:
         for name in ("entities", "cold", "compacted", "archives", "entries", "removed"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.bytes_removed += other.bytes_removed
@@ -92,7 +87,7 @@ class CompactReport:
 
 
 @dataclass
-class Listing:
+class OplogListing:
     """The keys of one entity's oplog: single entries, archives, and time marks of single entries, by seq."""
 
     id: str
@@ -101,7 +96,7 @@ class Listing:
     marks: dict[int, list[Listed]] = field(default_factory=dict)
 
 
-class Compactor:
+class Archiver:
     """Packs the old entries of one collection's entities. `now` and the window decide what is old."""
 
     def __init__(
@@ -126,18 +121,21 @@ class Compactor:
         self._cutoff = iso_seconds(now - window)
         self._dry_run = dry_run
 
-    def run(self, walk: IdWalk[Listing] | None = None, *, threads: int = 16) -> CompactReport:
-        """Compact the entities of a walk (default: all). One that fails is a problem; the others continue."""
-        report, walk = CompactReport(self._model), walk or IdWalk(oplogs(self._collection), IdRange(), sys.maxsize)
+    def run(self, within: IdRange | None = None, *, threads: int = 16) -> ArchiveReport:
+        """Archive the entities of a range (default: all, however many). One that fails is a problem; the others
+        continue."""
+        source, report = oplogs(self._collection), ArchiveReport(self._model)
+        walk = IdWalk(source, IdRange(), sys.maxsize) if within is None else IdWalk(source, within)
         with ThreadPoolExecutor(threads) as pool:
             for chunk in chunked((one for part in walk for one in part.values()), CHUNK):
                 for one in pool.map(self.entity, chunk) if threads > 1 else map(self.entity, chunk):
                     report.add(one)
+        report.rest = walk.rest
         return report
 
-    def entity(self, listing: Listing) -> CompactReport:
+    def entity(self, listing: OplogListing) -> ArchiveReport:
         """Compact one entity, if it is cold."""
-        report = CompactReport(self._model, entities=1)
+        report = ArchiveReport(self._model, entities=1)
         try:
             if self._is_cold(listing):
                 report.cold = 1
@@ -146,7 +144,7 @@ class Compactor:
                 for seqs in list(self._due(listing)):
                     self._compact(listing, seqs, report)
         except _Overtaken:
-            report = CompactReport(self._model, entities=1, cold=1)
+            report = ArchiveReport(self._model, entities=1, cold=1)
         except WormError as problem:
             report.problems[listing.id] = str(problem)
         report.compacted = int(report.removed > 0)
@@ -164,7 +162,7 @@ class Compactor:
 
     # What is due
 
-    def _is_cold(self, listing: Listing) -> bool:
+    def _is_cold(self, listing: OplogListing) -> bool:
         """Decided by the times in the listing if they show that it is not cold, otherwise by the newest entry
         itself."""
         newest = max(listing.entries, default=0)
@@ -173,7 +171,7 @@ class Compactor:
         tail = self._oplog.tail(listing.id, at_least=newest)
         return tail is not None and tail.seq == newest and tail.ts <= self._cutoff
 
-    def _due(self, listing: Listing) -> Iterator[range]:
+    def _due(self, listing: OplogListing) -> Iterator[range]:
         """The seqs of each archive that is due. They end before a checkpoint, so that the entries after them give the
         state without them."""
         every = self._oplog.every
@@ -195,7 +193,7 @@ class Compactor:
             yield range(first, last + 1)
             first = last + 1
 
-    def _listed(self, listing: Listing, seq: int) -> Listed:
+    def _listed(self, listing: OplogListing, seq: int) -> Listed:
         found = listing.entries.get(seq)
         if found is None:
             raise self._gap(listing.id, seq)
@@ -203,7 +201,7 @@ class Compactor:
 
     # Doing it
 
-    def _compact(self, listing: Listing, seqs: range, report: CompactReport) -> None:
+    def _compact(self, listing: OplogListing, seqs: range, report: ArchiveReport) -> None:
         report.archives += 1
         report.entries += len(seqs)
         report.bytes_archived += sum(listing.entries[seq].size + FRAME_BYTES for seq in seqs)
@@ -212,7 +210,7 @@ class Compactor:
             self._remove(archive, originals, listing.marks)
         self._count(listing, seqs, report)
 
-    def _finish(self, listing: Listing, name: ArchiveName, report: CompactReport) -> None:
+    def _finish(self, listing: OplogListing, name: ArchiveName, report: ArchiveReport) -> None:
         """Delete the entries and marks that a dead run archived, but did not delete."""
         seqs = sorted(seq for seq in {*listing.entries, *listing.marks} if seq in name)
         left = [seq for seq in seqs if seq > 1 and seq in listing.entries]
@@ -246,7 +244,7 @@ class Compactor:
             if seq > 1:
                 delete_unchanged(self._store, original.key, original.etag, original.version_id)
 
-    def _count(self, listing: Listing, seqs: Iterable[int], report: CompactReport) -> None:
+    def _count(self, listing: OplogListing, seqs: Iterable[int], report: ArchiveReport) -> None:
         """Add it to the report, and remove it from the listing."""
         for seq in seqs:
             removed = listing.marks.pop(seq, [])
@@ -281,13 +279,13 @@ class Compactor:
         return Corrupt("a gap in the oplog", key=self._oplog.key(entity_id, seq), hint="run `worm verify`")
 
 
-def oplogs(collection: Collection) -> IdSource[Listing]:
+def oplogs(collection: Collection) -> IdSource[OplogListing]:
     """The oplogs of a collection, from a listing."""
     return oplogs_of(collection, _listing)
 
 
-def _listing(entity_id: str, objects: Objects) -> Listing:
-    listing = Listing(entity_id)
+def _listing(entity_id: str, objects: Objects) -> OplogListing:
+    listing = OplogListing(entity_id)
     for info, listed in objects:
         name = ArchiveName.parse(info.name or "") if info.kind is KeyKind.ARCHIVE else None
         if name is not None:

@@ -44,38 +44,26 @@ from worm.collections import (
 from worm.errors import Corrupt
 from worm.formats import JsonValue, dumps, loads_own, shapes
 from worm.store import chunked, in_parallel
-from worm.tables import (
-    CHUNK,
-    PARTITION_BYTES,
+from worm.tables.build import CHUNK, empty_manifest, is_recorded, newest_changes, read_rows
+from worm.tables.index import Index, NewIndex
+from worm.tables.layout import PARTITION_BYTES, Edit, Layout, NewFiles, T, of_pieces
+from worm.tables.manifest import Manifest, ReadRow
+from worm.tables.pieces import Pieces, new_file
+from worm.tables.root import (
     Balanced,
-    Edit,
-    Index,
     IndexPieces,
-    Layout,
-    Manifest,
-    NewFiles,
-    NewIndex,
     Piece,
-    Pieces,
-    ReadRow,
     Root,
-    T,
-    Table,
-    Tree,
     are_balanced,
     counts_between,
     cuts,
-    empty_manifest,
     fitting_starts,
     heavy_keys,
-    is_recorded,
     may_carry,
-    new_file,
-    newest_changes,
-    of_pieces,
-    read_rows,
     weights_between,
 )
+from worm.tables.table import Table
+from worm.tables.tree import Tree
 
 ROWS_MAX = 20_000
 BYTES_MAX = 8 << 20
@@ -326,7 +314,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Measurement:
     """For each wish: the ids at the positions, the weight of the rows up to each of them and after the last, and the
     number of ids and the weight of each carried range of the question. `heavy`: see `root.heavy_keys`."""
 
@@ -367,14 +355,14 @@ def questions(files: Sequence[StagedFile], wishes: Sequence[Wish]) -> list[Quest
     return asked
 
 
-def survey(staging: Staging, question: Question) -> Answer:
+def survey(staging: Staging, question: Question) -> Measurement:
     return answered(question, staging.rows(question.file))
 
 
-def answered(question: Question, rows: Sequence[StagedRow]) -> Answer:
+def answered(question: Question, rows: Sequence[StagedRow]) -> Measurement:
     ids = [row.id for row in rows]
     weights = [0 if question.before is None else row.weight for row in rows]
-    return Answer(
+    return Measurement(
         tuple(tuple(ids[at] for at in positions) for positions in question.positions),
         tuple(_between(weights, positions) for positions in question.positions),
         tuple(tuple(counts_between(ids, starts)) if starts else () for starts in question.carried),
@@ -389,7 +377,7 @@ def _between(weights: Sequence[int], positions: Sequence[int]) -> tuple[int, ...
     return tuple(sum(weights[start:end]) for start, end in pairwise(edges))
 
 
-def starts_of(wishes: Sequence[Wish], answers: Sequence[Answer]) -> dict[Kind, list[str]]:
+def starts_of(wishes: Sequence[Wish], answers: Sequence[Measurement]) -> dict[Kind, list[str]]:
     """The first ids of the ranges, as in `Layout.starts`. `answers` are in the order of the files."""
     found: dict[Kind, list[str]] = {}
     for number, one in enumerate(wishes):

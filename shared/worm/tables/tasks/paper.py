@@ -1,9 +1,8 @@
-"""How the jobs divide their work, and what that is for a collection of any size, on paper.
+"""The tasks of a job for a collection of any size, on paper.
 
-The first half has the numbers that the real jobs use: how many tasks, slices and buckets. The second half (`plan`) goes
-through the stages of a job for a collection that need not exist, with the same functions, and says for each stage how
-many tasks it has, how much the largest of them reads and holds, and which requests it makes. So a test can show that no
-task grows with the collection, up to a billion documents.
+`JobPlan.of` goes through the stages of a job for a collection that need not exist, with the functions that divide the
+real one, and says for each stage how many tasks it has, how much the largest of them reads and holds, and which
+requests it makes. So a test can show that no task grows with the collection, up to a billion documents.
 
 *ids*: entities of one task, or pairs of a value and an id. *bytes*: what a task reads and writes. *held*: the memory
 that it needs at one moment beyond that of an idle Python worker; the constants for it are measured (docs/emr.md).
@@ -14,83 +13,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
-from worm.collections import IDS_PER_RANGE_MAX, PART_IDS, PORTION_IDS, TASK_IDS_MAX, Collection, known_ids
+from worm.collections import PART_IDS, TASK_IDS_MAX, Collection, claim_slices, division, known_ids
 from worm.errors import Invalid
 from worm.formats import ModelDef, load_schema
-from worm.spark.staging import BYTES_MAX, ROWS_MAX
-from worm.store import chunked
-from worm.tables import (
-    BASE_SHARE,
-    INLINE_PARTITIONS,
-    PART_POSTINGS_MAX,
-    PARTITION_BYTES,
-    HeadsLayout,
-    ManifestLayout,
-    Table,
-    parts_wanted,
-)
-from worm.upkeep import costs
+from worm.tables.index import PART_POSTINGS_MAX, parts_wanted
+from worm.tables.layout import INLINE_PARTITIONS, PARTITION_BYTES, HeadsLayout, ManifestLayout
+from worm.tables.table import Table
+from worm.tables.tasks.deltas import DELTA_BYTES, may_fold
+from worm.tables.tasks.index_parts import KEYS_PER_BUCKET, counting_tasks, index_tasks, key_buckets
+from worm.tables.tasks.staging import BYTES_MAX, ROWS_MAX
 
-T = TypeVar("T")
-ROWS_PER_TASK = 5_000
-CLAIM_SLICES = 16
-CLAIMS_PER_SLICE = 50_000
-KEYS_PER_BUCKET = 50_000
-SAMPLES_PER_BUCKET = 16
-SHUFFLE_PARTITIONS = 200
-FOLDED_BYTES_MAX = 256 << 20
-"""More than this is not left in deltas: every reader of the table reads them."""
-DELTA_BYTES = PARTITION_BYTES // 2
-DAMAGED_SHOWN_MAX = 1_000
-"""What the driver keeps of what tasks report one by one; of the rest, only the number."""
-
-
-# What the jobs use
-
-
-def tasks_for(rows: int, most: int) -> int:
-    """How many tasks this much work justifies: starting one costs as much as some thousand rows, so few rows get few
-    tasks, up to `most`. Many rows get many tasks, however few processors there are."""
-    return max(2, min(most, -(-rows // ROWS_PER_TASK)), -(-rows // IDS_PER_RANGE_MAX))
-
-
-def claim_slices(values: int) -> int:
-    """How many ranges the names of claims are divided into, if so many are stored or should be; a task holds the claims
-    of one."""
-    return max(2, min(CLAIM_SLICES, -(-values // ROWS_PER_TASK)), -(-values // CLAIMS_PER_SLICE))
-
-
-def key_buckets(keys: int) -> int:
-    """How many ranges the keys of an index are divided into to find out where its parts begin."""
-    return max(1, -(-keys // KEYS_PER_BUCKET))
-
-
-def sample_step(keys: int) -> int:
-    """One key of so many is in the sample that decides where the buckets begin."""
-    return max(1, keys // (key_buckets(keys) * SAMPLES_PER_BUCKET))
-
-
-def index_tasks(parts: int, pairs: int, most: int) -> int:
-    """How many tasks sort and write the parts of indexes. A part is never divided, and large ones share no task."""
-    return max(1, parts if pairs > PART_POSTINGS_MAX else min(parts, tasks_for(pairs, most)))
-
-
-def may_fold(size: int, base: int) -> bool:
-    """Whether what differs can be left in deltas of this size, beside a base. Otherwise, the base is written again."""
-    return size <= FOLDED_BYTES_MAX and size * BASE_SHARE < base
-
-
-def grouped(items: Sequence[T], groups: int) -> list[list[T]]:
-    """Neighbors together, in at most this many groups."""
-    size = max(1, -(-len(items) // max(1, groups)))
-    return list(chunked(items, size))
-
-
-# On paper
-
-IDS_OF_A_TASK_MAX = 250_000
 BYTES_OF_A_TASK_MAX = 256 << 20
 NAME_HELD = 500
 """Bytes of memory for an id with its seqs."""
@@ -111,18 +44,10 @@ MARKS = 0.1
 """Time marks for each entry."""
 PIECE_BYTES, PIECE_HELD = 120, 320
 """Of a file that a directory lists: in the directory, and in memory."""
-A_SECOND: Mapping[str, float] = {
-    "GET": costs.DOCUMENTS_A_SECOND,
-    "HEAD": costs.DOCUMENTS_A_SECOND,
-    "LIST": 20,
-    "VERSIONS": 20,
-    "PUT": 50,
-}
-"""Requests that a processor makes in a second, with what it does about the answers."""
-ROWS_A_SECOND = 20_000
 ROW_BYTES = 350
-EXECUTORS = 15
-"""The default limit of spark_jobs/template.yaml."""
+
+Requests = Mapping[str, float]
+"""By their kinds, as `store.RequestCounter` counts them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +61,20 @@ class Paper:
     row_bytes: int = ROW_BYTES
     entries: float = 1.5
     changed: float = 0.01
+
+    @classmethod
+    def of(cls, collection: Collection) -> Paper:
+        """A collection whose table says how large it is."""
+        known, root = known_ids(collection), Table(collection).manifest.root()
+        if not known.count:
+            raise Invalid(f"{collection.name} has no table that says how many documents there are", hint=REBUILD)
+        per_row = 0 if root is None or not root.is_spread else -(-root.size // max(1, root.count))
+        return cls(known.count, collection.definition, row_bytes=per_row or ROW_BYTES)
+
+    @classmethod
+    def example(cls, documents: int) -> Paper:
+        """So many documents of a model with the default settings, an oplog and two indexes, one of them unique."""
+        return cls(documents, _example_definition())
 
     @property
     def weight(self) -> int:
@@ -203,17 +142,25 @@ class Stage:
     ids: int
     bytes: int
     held: int
-    requests: costs.Requests
+    requests: Requests
     rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class JobPlan:
     """All steps of a job."""
 
     job: str
     documents: int
     stages: tuple[Stage, ...]
+
+    @classmethod
+    def of(cls, job: str, paper: Paper, most: int) -> JobPlan:
+        """The steps of a job for a collection. `most`: how many tasks few documents get at most."""
+        if job not in JOBS:
+            raise Invalid(f"there is no plan of {job!r}", hint=f"one of: {', '.join(JOBS)}")
+        tasks = division.tasks_for(paper.documents, most)
+        return cls(job, paper.documents, tuple(JOBS[job](paper, tasks, most)))
 
     @property
     def tasks(self) -> int:
@@ -232,28 +179,6 @@ class Plan:
     def requests(self) -> dict[str, float]:
         kinds = sorted({kind for one in self.stages for kind in one.requests})
         return {kind: sum(one.requests.get(kind, 0) for one in self.stages) for kind in kinds}
-
-    def hours(self, executors: int = EXECUTORS) -> float:
-        processors = executors * costs.EXECUTOR_VCPU
-        waiting = sum(number / A_SECOND[kind] for kind, number in self.requests.items())
-        computing = sum(one.rows for one in self.stages) / ROWS_A_SECOND
-        return costs.START_MINUTES / 60 + (waiting + computing) / processors / 3600
-
-    def usd(self, prices: costs.Prices, executors: int = EXECUTORS) -> tuple[float, float]:
-        """For S3 requests, and for processors and memory."""
-        vcpu, memory = (
-            executors * costs.EXECUTOR_VCPU + costs.DRIVER_VCPU,
-            executors * costs.EXECUTOR_GB + costs.DRIVER_GB,
-        )
-        hourly = vcpu * prices.usd["sparkVcpuHour"] + memory * prices.usd["sparkGbHour"]
-        return prices.s3(self.requests), self.hours(executors) * hourly
-
-
-def plan(job: str, paper: Paper, most: int = EXECUTORS * costs.EXECUTOR_VCPU * 4) -> Plan:
-    """The steps of a job for a collection. `most`: see `cluster.parallelism`."""
-    if job not in JOBS:
-        raise Invalid(f"there is no plan of {job!r}", hint=f"one of: {', '.join(JOBS)}")
-    return Plan(job, paper.documents, tuple(JOBS[job](paper, tasks_for(paper.documents, most), most)))
 
 
 def _rebuild(paper: Paper, tasks: int, most: int) -> Iterator[Stage]:
@@ -301,7 +226,7 @@ def _incremental(paper: Paper, tasks: int, most: int) -> Iterator[Stage]:
 def _verify(paper: Paper, tasks: int, most: int) -> Iterator[Stage]:
     count, per_task = paper.documents, _share(paper.documents, tasks)
     entries = paper.recorded
-    portions = max(tasks, 2 * -(-count // PORTION_IDS))  # divided by listings and by the table
+    portions = max(tasks, 2 * -(-count // division.PORTION_IDS))  # divided by listings and by the table
     yield _count(paper, tasks)
     read = entries * (paper.document_bytes + ENTRY_BYTES) + count * (
         paper.document_bytes + paper.row_bytes + HEAD_BYTES
@@ -323,7 +248,7 @@ def _verify(paper: Paper, tasks: int, most: int) -> Iterator[Stage]:
     yield Stage("check", tasks, per_task, data, held, requests, count + entries)
     if paper.indexes:
         pairs = count * paper.indexes
-        reading = tasks_for(count, most)
+        reading = division.tasks_for(count, most)
         yield Stage(
             "pairs of the table",
             reading,
@@ -394,7 +319,7 @@ def _base(paper: Paper, tasks: int, most: int) -> Iterator[Stage]:
 
 def _values(pairs: int) -> Stage:
     """Spark counts the documents of each value."""
-    tasks = tasks_for(pairs, SHUFFLE_PARTITIONS)
+    tasks = counting_tasks(pairs)
     return Stage("values", tasks, _share(pairs, tasks), _share(pairs, tasks) * POSTING_BYTES, 0, {}, pairs)
 
 
@@ -410,7 +335,7 @@ def _claims(paper: Paper, name: str, written: float = 0.0) -> Iterator[Stage]:
     """Every claim is listed and read."""
     values = paper.documents * paper.unique
     if values:
-        slices = claim_slices(values)
+        slices = claim_slices.slices_for(values)
         per_slice = _share(values, slices)
         requests = {
             "LIST": values / KEYS_OF_A_LISTING + (slices + 1) * paper.unique,
@@ -456,14 +381,12 @@ def _share(total: float, tasks: int) -> int:
     return math.ceil(total / tasks)
 
 
-# Tables for people
+# Papers
 
 REBUILD = "rebuild it first, or look at the plans in docs/emr.md"
-SIZES = (10_000_000, 100_000_000, 1_000_000_000)
 
 
-def paper_definition() -> ModelDef:
-    """A model with the default settings, an oplog and two indexes, one of them unique."""
+def _example_definition() -> ModelDef:
     indexes = {"byName": {"field": "name"}, "byEmail": {"field": "email", "unique": True}}
     fields = {"name": {"type": "string"}, "email": {"type": "string"}}
     model = {
@@ -474,80 +397,3 @@ def paper_definition() -> ModelDef:
         "indexes": indexes,
     }
     return load_schema({"version": "1.0", "models": {"Thing": model}}).model("Thing")
-
-
-def summary(plans: Sequence[Plan], prices: costs.Prices) -> list[str]:
-    """A table in Markdown."""
-    lines = [
-        "| Job | Documents | Tasks | Largest task: ids, read, held | LIST, GET, PUT | S3, compute | Hours |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for one in plans:
-        ids, data, held = one.largest
-        spent = one.requests
-        listed = spent.get("LIST", 0) + spent.get("VERSIONS", 0)
-        s3, compute = one.usd(prices)
-        lines.append(
-            f"| {one.job} | {one.documents:,} | {one.tasks:,} | {ids:,}, {_megabytes(data)}, {_megabytes(held)} "
-            f"| {_short(listed)}, {_short(spent.get('GET', 0))}, {_short(spent.get('PUT', 0))} "
-            f"| ${s3:,.2f}, ${compute:,.2f} | {one.hours():.1f} |"
-        )
-    return lines
-
-
-def billion(prices: costs.Prices | None = None) -> list[str]:
-    """The plans of all jobs at all sizes, as docs/emr.md shows them."""
-    definition = paper_definition()
-    plans = [plan(job, Paper(size, definition)) for job in JOBS for size in SIZES]
-    return summary(plans, prices or costs.Prices.read())
-
-
-def stages(one: Plan) -> list[str]:
-    """The steps of one job, as `--plan` prints them."""
-    lines = ["| Step | Tasks | Largest task: ids, read, held | Requests |", "|---|---|---|---|"]
-    for stage in one.stages:
-        requests = ", ".join(f"{_short(number)} {kind}" for kind, number in stage.requests.items() if number)
-        largest = f"{stage.ids:,}, {_megabytes(stage.bytes)}, {_megabytes(stage.held)}"
-        lines.append(f"| {stage.name} | {stage.tasks:,} | {largest} | {requests or 'none'} |")
-    return lines
-
-
-PLANNED = {"rebuild": ("rebuild", "incremental"), "verify": ("verify",), "export": ("export",)}
-"""The jobs that have `--plan`, and the plans that it prints."""
-
-
-def paper_of(collection: Collection) -> Paper:
-    """A collection whose table says how large it is."""
-    known, root = known_ids(collection), Table(collection).manifest.root()
-    if not known.count:
-        raise Invalid(f"{collection.name} has no table that says how many documents there are", hint=REBUILD)
-    per_row = 0 if root is None or not root.is_spread else -(-root.size // max(1, root.count))
-    return Paper(known.count, collection.definition, row_bytes=per_row or ROW_BYTES)
-
-
-def described(job: str, collection: Collection) -> list[str]:
-    """What `--plan` prints."""
-    paper, prices = paper_of(collection), costs.Prices.read()
-    lines = list[str]()
-    for one in (plan(name, paper) for name in PLANNED[job]):
-        lines += [f"{collection.name}: {one.job}", "", *stages(one), "", *summary([one], prices), ""]
-    return lines
-
-
-def _megabytes(number: float) -> str:
-    return f"{math.ceil(number / 1e6)} MB"
-
-
-def _short(number: float) -> str:
-    for limit, name in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if number >= limit:
-            return f"{number / limit:.3g} {name}"
-    return f"{math.ceil(number)}"
-
-
-def far_apart(count: int) -> list[int]:
-    """The numbers below `count` in an order in which neighbors are far apart, and the first ones are spread evenly over
-    all (by reversed bits: 0 4 2 6 1 5 3 7). Tasks that run at the same time then read ranges of keys that S3 has split,
-    or can split."""
-    bits = max(1, (count - 1).bit_length())
-    return sorted(range(count), key=lambda number: int(f"{number:0{bits}b}"[::-1], 2))
