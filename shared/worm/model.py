@@ -19,7 +19,7 @@ from worm.clock import Clock, Ids, SystemClock
 from worm.codec.strict_json import JsonValue
 from worm.collections.push import load_pushed_schema
 from worm.errors import Conflict, Denied, Hint, Invalid, NotFound, WormError, shown
-from worm.folding import Abandoned, abandoned
+from worm.folding import ForeignNote, OtherSessions, abandoned
 from worm.forks import new_lock
 from worm.position import Position, position_of
 from worm.schema import Schema, load_schema
@@ -174,6 +174,7 @@ class Worm(Upkeep):
         self._models: dict[str, Model[DocumentDict]] = {}
         self._making = new_lock()
         self._abandoned = self.folder.new_backlog(self._take_over)
+        self.folder.others = OtherSessions(self.folder.pending, self._abandoned, self.clock)
         self._has_looked = maintenance == "events" or (maintenance == "inline" and not is_directory(store))
 
     def __enter__(self) -> Self:
@@ -201,7 +202,7 @@ class Worm(Upkeep):
         if found:
             self.folder.add(self._abandoned, found)
 
-    def _take_over(self, notes: Sequence[Abandoned]) -> None:
+    def _take_over(self, notes: Sequence[ForeignNote]) -> None:
         """Uses its own tables, because those of the session may be in use. A session that may only read leaves this to
         others."""
         from worm.maintenance.sweep import Sweep
@@ -300,6 +301,7 @@ class Worm(Upkeep):
         )
         self.folder.flush()
         names = self._fed(model)
+        self.folder.await_others(*names)
         return search_history(in_parallel(lambda one: self.model(one)._recorded(), names), search)
 
     def changes(
@@ -440,6 +442,7 @@ class Worm(Upkeep):
 
         names = self._restored(models)
         self.flush()
+        self.folder.await_others(*names)
         return restore([self.model(one) for one in names], at, RestoreOptions(dry_run, max_changed, progress), about)
 
     def _restored(self, models: str | Sequence[str] | None) -> list[str]:
@@ -671,6 +674,7 @@ class BranchSession(Worm):
         )
         self.name = name
         self._main = main
+        self.folder.others = main.folder.others  # the parent's saves are not those of another session
 
     def __repr__(self) -> str:
         return f"<Worm {self.store.url} on branch {self.name!r} ({', '.join(self.schema.models)})>"

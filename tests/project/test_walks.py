@@ -99,7 +99,7 @@ def page_at_an_lsn() -> set[str]:
     [
         (upload_to_entry, 27),
         (change_set_to_manifest, 27),
-        (filtered_find_all, 23),
+        (filtered_find_all, 24),
         (space_commit, 23),
         (page_at_an_lsn, 13),
     ],

@@ -29,6 +29,7 @@ class Tabling(Access[D]):
             True
         """
         self._backlog.fold()
+        self._await_others()
         with self._tables:
             return manifest_status(self.table)
 
@@ -40,6 +41,7 @@ class Tabling(Access[D]):
             ['byEmail']
         """
         self._backlog.fold()
+        self._await_others()
         with self._tables:
             names = self._collection.definition.indexes
             return [index_status(self.table, *one) for one in zip(names, self.table.indexes, strict=True)]
@@ -112,6 +114,7 @@ class Tabling(Access[D]):
             0
         """
         self._begin_building()
+        self._await_others()
         with self._tables:
             return self._session.lake(self.name).publish()
 
@@ -123,6 +126,7 @@ class Tabling(Access[D]):
             (1, 0)
         """
         self._backlog.fold()
+        self._await_others()
         with self._tables:
             return lake_status(self._session.lake(self.name))
 
