@@ -74,12 +74,13 @@ def test_every_fenced_command_is_one_that_a_test_runs() -> None:
     assert {block.language for block in blocks(README)} == {"sh", "python", "text"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/tutorials/five-minutes.md"])
 def test_the_first_program_can_be_run_again_and_prints_the_same(page: str, tmp_path: Path) -> None:
     """The second run ended with the traceback of a Conflict."""
     program = next(block.text for block in blocks(ROOT / page) if block.language == "python")
     output = next(block.text for block in blocks(ROOT / page) if block.language == "text")
-    for _ in range(3):
+    for _ in range(2):
         ran = _run([sys.executable, "-c", program], tmp_path)
         assert (ran.stderr, ran.stdout, ran.returncode) == ("", output, 0)
 
