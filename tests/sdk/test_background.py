@@ -28,7 +28,7 @@ from worm.store.faulty_store import Fault, FaultyStore
 from worm.store.file import FileStore
 from worm.store.memory import MemoryStore
 from worm.upkeep import folding
-from worm.upkeep.folding import UNFOLDED_PATH, Abandoned, Backlog, Process, UnfoldedNote
+from worm.upkeep.folding import UNFOLDED_PATH, Backlog, ForeignNote, Process, UnfoldedNote
 
 SCHEMA = schema_of()
 
@@ -346,10 +346,10 @@ def test_a_note_is_abandoned_when_its_process_is_gone_or_after_an_hour_elsewhere
     leave("gone", Process(here.host, here.boot, here.pid, "12"))
     leave("elsewhere", Process("other", here.boot, 1, "12"))
     store.put(f"{UNFOLDED_PATH}garbage.json", b"[]")
-    found = Abandoned.all(store, clock)
+    found = ForeignNote.abandoned(store, clock)
     assert [Path(key).stem for key in found] == ["gone"]
     clock.advance(timedelta(hours=2).total_seconds())
-    found = Abandoned.all(store, clock)
+    found = ForeignNote.abandoned(store, clock)
     assert [(Path(key).stem, note.models) for key, note in found.items()] == [
         ("elsewhere", ["Customer"]),
         ("garbage", []),

@@ -79,10 +79,11 @@ def watched(tmp_path: Path, kind: str = "memory-versioned") -> tuple[Bench, Watc
 def test_a_directory_syncs_twice_for_a_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
     monkeypatch.setattr(os, "fdatasync", synced.append)
-    with Worm(FileStore(tmp_path / "data"), schema(), probe=False, maintenance="background") as db:
+    store, clock = FileStore(tmp_path / "data"), VirtualClock()
+    with Worm(store, schema(), probe=False, maintenance="background", clock=clock) as db:
         db.folder._window = 60.0  # no fold in between
         customers = db.model("Customer")
-        customers.insert({"id": "first"})
+        customers.insert({"id": "first"})  # leaves the notes
         before = len(synced)
         results = customers.insert_many(new(300))
         assert len(synced) - before == 2

@@ -69,6 +69,7 @@ def _table(call: Call, name: str) -> tuple[int | None, bool, JsonObject]:
     state of the table: `ready`, `missing` (or damaged, or stale: queries read the documents), `none` (the model
     keeps none)."""
     model = call.session.model(name)
+    call.session.folder.await_others(name)
     with call.session.table_lock(name):
         try:
             view = model.table.view()

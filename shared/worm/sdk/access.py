@@ -214,7 +214,8 @@ class Access(Generic[D]):
             name
         )  # shared with other models on the same table, such as tasks of a Spark job
         self._heads = RecordedHeads()
-        self._backlog = session.folder.new_backlog(self._fold, is_older)
+        has_table = collection.definition.oplog or collection.definition.keeps_manifest
+        self._backlog = session.folder.new_backlog(self._fold, is_older, name if has_table else "")
         self._claiming = Claiming(collection, self._ids_with, self._memory.forget)
         space = collection.definition.space
         self.logged: SpaceModel | None = None
@@ -238,6 +239,11 @@ class Access(Generic[D]):
     def mode(self) -> str:
         """`readonly`, `readwrite` or `append`."""
         return self._collection.definition.mode
+
+    def _await_others(self) -> None:
+        """Before an answer from the table: what other sessions on this directory have saved is in it, or documents are
+        read instead."""
+        self.table.lacks_saves = not self._session.folder.await_others(self.name)
 
     # Checks
 

@@ -27,7 +27,7 @@ from worm.sdk.shapes import Dicts, model_name
 from worm.sdk.upkeep import Names, Upkeep
 from worm.store import Durability, Store, check_store, in_parallel, is_directory, open_store
 from worm.tables import Progress, silent
-from worm.upkeep import Abandoned, Maintenance, Session, Settings, load_pushed_schema
+from worm.upkeep import ForeignNote, Maintenance, OtherSessions, Session, Settings, load_pushed_schema
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -160,6 +160,7 @@ class Worm(Upkeep):
         self._models: dict[str, Model[DocumentDict]] = {}
         self._making = new_lock()
         self._abandoned = self.folder.new_backlog(self._take_over)
+        self.folder.others = OtherSessions(self.folder.pending, self._abandoned, self.clock)
         self._has_looked = maintenance == "events" or (maintenance == "inline" and not is_directory(store))
 
     def __enter__(self) -> Self:
@@ -177,7 +178,7 @@ class Worm(Upkeep):
         if self._has_looked:
             return
         self._has_looked = True
-        found = Abandoned.all(self.store, self.clock)
+        found = ForeignNote.abandoned(self.store, self.clock)
         if found and self.settings.maintenance == "inline":
             try:
                 self._take_over(list(found.values()))
@@ -187,7 +188,7 @@ class Worm(Upkeep):
         if found:
             self.folder.add(self._abandoned, found)
 
-    def _take_over(self, notes: Sequence[Abandoned]) -> None:
+    def _take_over(self, notes: Sequence[ForeignNote]) -> None:
         """Uses its own tables, because those of the session may be in use. A session that may only read leaves this to
         others."""
         from worm.upkeep import Sweep
@@ -286,6 +287,7 @@ class Worm(Upkeep):
         )
         self.folder.flush()
         names = self._fed(model)
+        self.folder.await_others(*names)
         return search_history(in_parallel(lambda one: self.model(one)._recorded(), names), search)
 
     def changes(
@@ -426,6 +428,7 @@ class Worm(Upkeep):
 
         names = self._restored(models)
         self.flush()
+        self.folder.await_others(*names)
         return restore([self.model(one) for one in names], at, RestoreOptions(dry_run, max_changed, progress), about)
 
     def _restored(self, models: str | Sequence[str] | None) -> list[str]:
@@ -655,6 +658,7 @@ class BranchSession(Worm):
         )
         self.name = name
         self._main = main
+        self.folder.others = main.folder.others  # the parent's saves are not those of another session
 
     def __repr__(self) -> str:
         return f"<Worm {self.store.url} on branch {self.name!r} ({', '.join(self.schema.models)})>"

@@ -269,7 +269,7 @@ class Reading(Access[D]):
             "offset": offset,
             "cursor": cursor,
         }
-        moment = self._moment_asked(at, max_changed)
+        moment = self._begin_query(at, max_changed)
         request = self._request(asked, select, populate, strategy or _strategy, moment)
         answer = self._answered(request, moment, max_changed)
         return self._packed(request, answer, answer.page.cursor, moment)
@@ -304,7 +304,7 @@ class Reading(Access[D]):
             "offset": offset,
             "cursor": cursor,
         }
-        moment = self._moment_asked(at, max_changed)
+        moment = self._begin_query(at, max_changed)
         request = self._request(asked, select, populate, strategy or _strategy, moment)
         told, cost = self._told(moment, max_changed)
         reader = Reader(self.table, told, self._tables)
@@ -353,7 +353,7 @@ class Reading(Access[D]):
             [1, 1]
         """
         asked: _Asked = {"filter": filter, "sort": None, "limit": None, "offset": 0, "cursor": None}
-        moment = self._moment_asked(at, max_changed)
+        moment = self._begin_query(at, max_changed)
         request = self._request(asked, select)
         given: object = batch_size
         if type(given) is not int or not 1 <= given <= sys.maxsize:
@@ -483,8 +483,10 @@ class Reading(Access[D]):
 
     # The moment
 
-    def _moment_asked(self, at: Position | None, max_changed: int | None) -> PastMoment | None:
+    def _begin_query(self, at: Position | None, max_changed: int | None) -> PastMoment | None:
+        """The moment that a query is about; None: now."""
         check_most(max_changed)
+        self._await_others()
         return None if at is None else self._moment(at)
 
     def _moment(self, at: Position) -> PastMoment:
@@ -501,7 +503,7 @@ class Reading(Access[D]):
         return PastMoment.of_oplog(position)
 
     def _reader_at(self, at: Position | None, max_changed: int | None) -> Reader:
-        return Reader(self.table, self._states(self._moment_asked(at, max_changed), max_changed), self._tables)
+        return Reader(self.table, self._states(self._begin_query(at, max_changed), max_changed), self._tables)
 
     def _states(self, moment: PastMoment | None, max_changed: int | None) -> OwnWrites:
         """What queries read besides the table."""

@@ -30,6 +30,7 @@ class Tabling(Access[D]):
             True
         """
         self._backlog.fold()
+        self._await_others()
         with self._tables:
             return ManifestStatus.of(self.table)
 
@@ -41,6 +42,7 @@ class Tabling(Access[D]):
             ['byEmail']
         """
         self._backlog.fold()
+        self._await_others()
         with self._tables:
             names = self._collection.definition.indexes
             return [IndexStatus.of(self.table, *one) for one in zip(names, self.table.indexes, strict=True)]
@@ -113,6 +115,7 @@ class Tabling(Access[D]):
             0
         """
         self._begin_building()
+        self._await_others()
         with self._tables:
             return self._session.lake(self.name).publish()
 
@@ -124,6 +127,7 @@ class Tabling(Access[D]):
             (1, 0)
         """
         self._backlog.fold()
+        self._await_others()
         with self._tables:
             return LakeStatus.of(self._session.lake(self.name))
 

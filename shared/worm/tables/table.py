@@ -78,6 +78,8 @@ class Table:
         """The etag of a manifest that a reader found damaged."""
         self.told_behind: str | None = None
         """The etag of a manifest that a status check found to be behind: only a listing shows that."""
+        self.lacks_saves = False
+        """Whether others have saved what the table lacks and this session may not write."""
         self.damaged: dict[str, Corrupt] = {}
         """Why histories cannot be continued, by id, as the last rebuild found. Their documents are served."""
 
@@ -137,7 +139,7 @@ class Table:
     def view(self, fields: Sequence[str] = ()) -> TableView | None:
         """The table as of now: one conditional GET. None if there is none, or if it is damaged, stale or behind.
         `fields`: the fields that will be used first. A view may turn out to be damaged later: then call `distrust`."""
-        if not self._definition.keeps_manifest:
+        if not self._definition.keeps_manifest or self.lacks_saves:
             return None
         if self._is_invalidated:
             self.rebuild()
@@ -176,7 +178,7 @@ class Table:
     def ids_with(self, index: IndexDef, values: Sequence[JsonValue]) -> set[str] | None:
         """The ids of the rows that have one of the values in the indexed field; None: the index cannot answer now."""
         files = next((one for one in self.indexes if one.definition == index), None)
-        if files is None or not self._definition.manifest.auto_update:
+        if files is None or self.lacks_saves or not self._definition.manifest.auto_update:
             return None
         keys = (*dict.fromkeys(map(entry_key, values)), CUT_KEY)
         is_open = self.manifest.file.undecoded is not None  # a manifest in one file; no parsing needed to know that

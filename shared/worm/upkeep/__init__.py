@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from worm.upkeep.costs import Prices, SparkCluster
     from worm.upkeep.deployment.aws import Aws
     from worm.upkeep.deployment.checkup import Checkup, Health, table_freshness
-    from worm.upkeep.folding import Abandoned
+    from worm.upkeep.folding import ForeignNote, OtherSessions
     from worm.upkeep.materialize import Materializer
     from worm.upkeep.purge import Purge, PurgeReport
     from worm.upkeep.push_plan import ModelPlan, ModelProgress, PushPlan, plan_push, warn_if_different
@@ -56,7 +56,7 @@ else:
         dead_letters:
         deployment.aws: Aws
         deployment.checkup: Checkup Health table_freshness
-        folding: Abandoned
+        folding: ForeignNote OtherSessions
         materialize: Materializer
         purge: Purge PurgeReport
         push_plan: ModelPlan ModelProgress PushPlan plan_push warn_if_different

@@ -13,6 +13,15 @@ elsewhere before its first save. If their process is gone, it sweeps the models 
 removes the notes. On the same machine since the same boot, process id and start time show whether the process is gone.
 Otherwise the age of the note decides: a session that keeps saving renews its note. A note that is mistaken for
 abandoned costs one sweep.
+
+On a directory, queries of other sessions are exact, too. As long as acknowledged saves of a model are not folded, their
+session has a *pending note* for it, `.worm.unfolded/pending/<ulid>.json`: put before such a save is acknowledged,
+removed after the fold. Before a session answers from a table, it lists the pending notes of others (`await_others`).
+Usually there are none. Otherwise it waits until those are gone, because a fold is due within two seconds. If one stays
+(its process was killed or stopped, or the fold takes long), it sweeps the model itself and removes the note. That is
+safe: a save that finds its note older than `PENDING_SECONDS` leaves another one, so the sweep sees everything that an
+old note covers. A pending note costs two writes for each fold. In a bucket there are none, because each query would
+need one more request.
 """
 
 from __future__ import annotations
@@ -31,7 +40,7 @@ from worm.clock import Clock, Ids
 from worm.errors import Corrupt, WormError
 from worm.forks import in_child, new_lock
 from worm.formats import JsonObject, dumps, loads_own
-from worm.store import Store
+from worm.store import Store, is_directory
 from worm.values import dataclass
 
 T = TypeVar("T")
@@ -43,16 +52,21 @@ PENDING_MAX = 5_000
 IDLE_SECONDS = 5.0
 _folders: WeakSet[Folder] = WeakSet()
 UNFOLDED_PATH = ".worm.unfolded/"
+PENDING_PATH = f"{UNFOLDED_PATH}pending/"
+PENDING_SECONDS = 3.0
+"""How long a pending note covers further saves, and how long a query waits for it to go."""
+LOOKED_AGAIN_SECONDS = 0.02
 RENEWED_AFTER = 15 * 60
 ABANDONED_AFTER = timedelta(hours=1)
 
 
 class Backlog(Generic[T]):
     """The changes of one model that are not folded yet: the newest item of each id. `fold` folds items; it runs in one
-    thread at a time. `is_older` exists because threads may add items in a different order than they were recorded."""
+    thread at a time. `is_older` exists because threads may add items in a different order than they were recorded.
+    `model`: whose table lacks the changes, if other sessions must know."""
 
-    def __init__(self, fold: Callable[[Sequence[T]], None], is_older: Callable[[T, T], bool]) -> None:
-        self._fold, self._is_older = fold, is_older
+    def __init__(self, fold: Callable[[Sequence[T]], None], is_older: Callable[[T, T], bool], model: str = "") -> None:
+        self._fold, self._is_older, self.model = fold, is_older, model
         self._begin()
         in_child(self._begin)
 
@@ -93,6 +107,9 @@ class Folder:
 
     def __init__(self, note: UnfoldedNote, window_seconds: float = WINDOW_SECONDS) -> None:
         self.note = note
+        self.pending = PendingNotes(note.store, note.clock, note.ids)
+        self.others: OtherSessions | None = None
+        """For a session that can sweep."""
         self._window = window_seconds
         self._backlogs: list[Backlog[object]] = []
         self._begin()
@@ -106,9 +123,12 @@ class Folder:
         self._due = threading.Event()
 
     def new_backlog(
-        self, fold: Callable[[Sequence[T]], None], is_older: Callable[[T, T], bool] = lambda item, other: False
+        self,
+        fold: Callable[[Sequence[T]], None],
+        is_older: Callable[[T, T], bool] = lambda item, other: False,
+        model: str = "",
     ) -> Backlog[T]:
-        made: Backlog[T] = Backlog(fold, is_older)
+        made: Backlog[T] = Backlog(fold, is_older, model)
         with self._lock:
             self._backlogs.append(made)  # type: ignore[arg-type]  # only its own method puts items in
         return made
@@ -116,8 +136,15 @@ class Folder:
     def add(self, backlog: Backlog[T], items: dict[str, T]) -> None:
         """Fold these soon."""
         backlog.add(items)
-        if len(backlog) > PENDING_MAX:
-            backlog.fold()
+        try:
+            if backlog.model:
+                self.pending.leave(backlog.model)
+            if len(backlog) > PENDING_MAX:
+                backlog.fold()
+        finally:
+            self._wake()
+
+    def _wake(self) -> None:
         with self._lock:
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="worm-fold", daemon=True)
@@ -128,6 +155,7 @@ class Folder:
     def flush(self) -> None:
         """Fold everything now. If several folds fail, the first error is raised after all others are done."""
         failures: list[WormError] = []
+        left = self.pending.close()
         for backlog in self._known():
             try:
                 backlog.fold()
@@ -135,6 +163,12 @@ class Folder:
                 failures.append(error)
         if failures:
             raise failures[0]
+        self.pending.remove(left)
+
+    def await_others(self, *models: str) -> bool:
+        """Before an answer from the tables of these models: what other sessions on this directory have saved is in
+        them. False: maybe not, and this session may not write it."""
+        return self.others is None or self.others.have_folded(models)
 
     def close(self) -> None:
         """Fold everything, and remove the note."""
@@ -200,6 +234,10 @@ class Process:
     def is_alive(self) -> bool:
         return _started(self.pid) == self.started
 
+    def is_gone(self, here: Process) -> bool:
+        """For certain?"""
+        return self.is_known(here) and not self.is_alive()
+
 
 def _boot() -> str:
     try:
@@ -220,7 +258,7 @@ class UnfoldedNote:
     """The note of one session. Safe across threads."""
 
     def __init__(self, store: Store, clock: Clock, ids: Ids) -> None:
-        self._store, self._clock, self._ids = store, clock, ids
+        self.store, self.clock, self.ids = store, clock, ids
         self._lock = new_lock()
         self._begin()
         in_child(self._begin)
@@ -243,11 +281,11 @@ class UnfoldedNote:
     def leave(self, model: str) -> None:
         """Called before a save whose table follows later is acknowledged."""
         with self._lock:
-            now = self._clock.monotonic()
+            now = self.clock.monotonic()
             if model in self._models and now - self._written < RENEWED_AFTER:
                 return
-            key, models = self._key or f"{UNFOLDED_PATH}{self._ids.ulid()}.json", {*self._models, model}
-            self._store.put(key, _encoded(sorted(models), Process.current()))
+            key, models = self._key or f"{UNFOLDED_PATH}{self.ids.ulid()}.json", {*self._models, model}
+            self.store.put(key, _encoded(sorted(models), Process.current()))
             self._key, self._models, self._written = key, models, now
 
     def remove(self) -> None:
@@ -255,22 +293,107 @@ class UnfoldedNote:
         session must look at it."""
         with self._lock:
             if self._key and not self._unfollowed:
-                self._store.delete(self._key)
+                self.store.delete(self._key)
             self._begin()
 
 
+class PendingNotes:
+    """The pending notes of one session: what it has acknowledged and not folded. Safe across threads."""
+
+    def __init__(self, store: Store, clock: Clock, ids: Ids) -> None:
+        self._store, self._clock, self._ids = store, clock, ids
+        self.is_needed = is_directory(store)
+        self._begin()
+        in_child(self._begin)
+
+    def _begin(self) -> None:
+        self._lock = new_lock()
+        self._since: dict[str, float] = {}
+        self._keys: set[str] = set()
+
+    def leave(self, model: str) -> None:
+        """Called when changes of the model are in its backlog, before their saves are acknowledged."""
+        if not self.is_needed:
+            return
+        with self._lock:
+            now = self._clock.monotonic()
+            if model in self._since and now - self._since[model] < PENDING_SECONDS:
+                return
+            key = f"{PENDING_PATH}{self._ids.ulid()}.json"
+            self._keys.add(key)
+            self._store.put(key, _encoded([model], Process.current()))
+            self._since[model] = now
+
+    def close(self) -> set[str]:
+        """The notes so far. Later saves leave others."""
+        with self._lock:
+            self._since = {}
+            return set(self._keys)
+
+    def remove(self, keys: Iterable[str]) -> None:
+        """Everything that these notes cover is folded."""
+        for key in keys:
+            self._store.delete(key)
+            with self._lock:
+                self._keys.discard(key)
+
+    def listed(self) -> set[str]:
+        return {listed.key for listed in self._store.list(PENDING_PATH)}
+
+    def of_others(self, models: Iterable[str]) -> dict[str, ForeignNote]:
+        """The pending notes of other sessions for these models, by key."""
+        found: dict[str, ForeignNote] = {}
+        for key in self.listed() - self._keys:
+            held = self._store.get(key)
+            note = None if held is None else ForeignNote(key, *_decoded(held.body, key))
+            if note is not None and not {*models}.isdisjoint(note.models):
+                found[key] = note
+        return found
+
+
+class OtherSessions:
+    """What other sessions on the same directory have saved and not folded. `sweeps` sweeps what their notes name."""
+
+    def __init__(self, pending: PendingNotes, sweeps: Backlog[ForeignNote], clock: Clock) -> None:
+        self._pending, self._sweeps, self._clock = pending, sweeps, clock
+
+    def have_folded(self, models: Sequence[str]) -> bool:
+        """Wait until everything that they have acknowledged is in the tables, or sweep. False: neither was possible."""
+        if not self._pending.is_needed:
+            return True
+        self._sweeps.fold()  # what a killed session left: another thread may be sweeping it
+        left = self._left(models)
+        if not left:
+            return True
+        self._sweeps.add(left)
+        self._sweeps.fold()
+        return left.keys().isdisjoint(self._pending.of_others(models))
+
+    def _left(self, models: Sequence[str]) -> dict[str, ForeignNote]:
+        """The pending notes that their sessions do not remove in time."""
+        left = self._pending.of_others(models)
+        if not left:
+            return left
+        here, until = Process.current(), self._clock.monotonic() + PENDING_SECONDS
+        while not all(one.process.is_gone(here) for one in left.values()) and self._clock.monotonic() < until:
+            self._clock.sleep(LOOKED_AGAIN_SECONDS)
+            there = self._pending.listed()
+            left = {key: one for key, one in left.items() if key in there}
+        return left
+
+
 @dataclass(frozen=True, slots=True)
-class Abandoned:
-    """A note whose session is gone. A note that cannot be read names no models; `worm verify` finds what is missing."""
+class ForeignNote:
+    """A note of another session. A note that cannot be read names no models; `worm verify` finds what is missing."""
 
     key: str
     models: list[str]
     process: Process
 
     @classmethod
-    def all(cls, store: Store, clock: Clock) -> dict[str, Abandoned]:
-        """By key."""
-        found: dict[str, Abandoned] = {}
+    def abandoned(cls, store: Store, clock: Clock) -> dict[str, ForeignNote]:
+        """The notes of sessions that are gone, by key."""
+        found: dict[str, ForeignNote] = {}
         here, now = Process.current(), clock.now()
         for listed in store.list(UNFOLDED_PATH):
             held = store.get(listed.key)

@@ -7,7 +7,8 @@ from worm.upkeep.session import Session
 
 
 def verify_model(session: Session, name: str, progress: Progress = silent) -> VerifyReport:
-    """It only reads."""
+    """It only reads, unless another session left a save that is not folded."""
+    session.folder.await_others(name)
     report = verify_collection(session.collection(name), progress)
     if session.schema.model(name).lake is not None:
         for found in audit(session.lake(name)):
