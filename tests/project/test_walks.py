@@ -97,8 +97,8 @@ def page_at_an_lsn() -> set[str]:
 @pytest.mark.parametrize(
     ("walk", "modules_max"),
     [
-        (upload_to_entry, 28),
-        (change_set_to_manifest, 29),
+        (upload_to_entry, 27),
+        (change_set_to_manifest, 27),
         (filtered_find_all, 23),
         (space_commit, 23),
         (page_at_an_lsn, 13),

@@ -1,7 +1,7 @@
 """Builds and parses every key of a bucket in one place.
 
 - *document*: `org/customers/<id>/<file>`; a singleton's is `org/settings/<file>` and its id is `_`. In this and all
-  other keys, `<id>` is the id's segment: the id itself, or escaped where it needs an escape (`formats/ids.py`).
+  other keys, `<id>` is the id's segment: the id itself, or escaped where it needs an escape (`formats/fields.py`).
 - *system directory*: `.oplog`, `.snapshots`, `.worm.trash`, in one of three layouts: `root` (`.oplog/customers/<id>/`),
   `collection` (`org/customers/.oplog/<id>/`), `inline` (`org/customers/<id>/.oplog/`).
 - *system key*: any key with a segment that starts with a dot, or under `db/`. Documents never have one, so workers drop

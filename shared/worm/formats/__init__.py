@@ -34,14 +34,16 @@ if TYPE_CHECKING:
         duration_seconds,
         load_schema,
     )
-    from worm.formats.fields import FieldDef, FieldsDef, is_datetime
-    from worm.formats.ids import (
+    from worm.formats.fields import (
         SINGLETON_ID,
+        FieldDef,
+        FieldsDef,
         IdType,
         check_safe,
         escape_id,
         id_problem,
         id_segment,
+        is_datetime,
         needs_escape,
         segment_id,
         segment_problem,
@@ -76,10 +78,9 @@ else:
         """
         definition: EVERYTHING_ELSE IndexDef LakeDef Layout ManifestDef Mode ModelDef ModelPath SYSTEM_FIELDS Schema
         definition: SnapshotsDef StorageDef TIME_FIELDS duration_seconds load_schema
-        fields: FieldDef FieldsDef is_datetime
+        fields: FieldDef FieldsDef IdType SINGLETON_ID check_safe escape_id id_problem id_segment is_datetime
+        fields: needs_escape segment_id segment_problem unescape_id
         frames:
-        ids: IdType SINGLETON_ID check_safe escape_id id_problem id_segment needs_escape segment_id segment_problem
-        ids: unescape_id
         members: Problem
         position: Position before_the_kept moment_in_utc past_the_end position_of
         shapes:

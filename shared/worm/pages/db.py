@@ -16,9 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
+from worm import forks
 from worm.clock import Clock, Ids, SystemClock, iso_millis
 from worm.errors import Conflict, Expired, Fenced, Invalid, NotFound, Unavailable, WormError, shown
-from worm.forks import new_lock
 from worm.formats import JsonObject, type_name
 from worm.log import DatabaseKind, Lease, LogWriter, NamedCommit, Segment
 from worm.pages.apply import Flusher
@@ -85,7 +85,7 @@ class PageDb(PageReader):
         )
         self.flush_failure: WormError | None = None
         self._flusher = Flusher(store, self.root, ids)
-        self._flushing = new_lock()
+        self._flushing = forks.new_lock()
         self._flushed = clock.monotonic()
         self._ahead: list[Segment] = []
         self._background: Background | None = None
