@@ -159,6 +159,8 @@ class StorageResolver:
             SNAPSHOTS_DIR: schema.storage.snapshots_layout,
             TRASH_DIR: schema.storage.trash_layout,
         }
+        self._directories = {name: model.location.directory for name, model in schema.models.items()}
+        self._singletons = {name for name, model in schema.models.items() if model.is_singleton}
         self._by_directory = {model.location.directory: model for model in schema.models.values()}
         self._by_collection = {model.collection: model for model in schema.models.values()}
 
@@ -169,16 +171,21 @@ class StorageResolver:
 
     def collection_path(self, model: str) -> str:
         """`org/customers/`."""
-        return self._schema.model(model).location.directory + "/"
+        return self._directory(model) + "/"
+
+    def _directory(self, model: str) -> str:
+        given: object = model
+        found = self._directories.get(given) if isinstance(given, str) else None
+        return self._schema.model(model).location.directory if found is None else found
 
     def entity_path(self, model: str, id: str) -> str:
         """`org/customers/<id>/`: the directory of the document."""
-        definition = self._schema.model(model)
+        directory = self._directory(model)
         check_safe(id)
-        if definition.is_singleton:
-            definition.check_id(id)
-            return definition.location.directory + "/"
-        return f"{definition.location.directory}/{id_segment(id)}/"
+        if model in self._singletons:
+            self._schema.model(model).check_id(id)
+            return f"{directory}/"
+        return f"{directory}/{id_segment(id)}/"
 
     def document_key(self, model: str, id: str) -> str:
         definition = self._schema.model(model)

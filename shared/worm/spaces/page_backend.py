@@ -27,7 +27,7 @@ from worm.clock import Clock, Ids, moment_of
 from worm.errors import CommitStateUnknown, Conflict, Corrupt, Fenced, Invalid, NotFound, Unavailable, WormError
 from worm.formats import JsonObject
 from worm.log import DbKeys, Lease, Segment
-from worm.pages import PageConfig, PageDb, PageReader, PageTools, space_record
+from worm.pages import PageConfig, PageDb, PageReader, PageTools, check_data, space_record
 from worm.spaces.backend import until_decided
 from worm.spaces.page_rows import PageReads, Pages, Source, blob_body
 from worm.spaces.requests import Asked, Asking, Desk, DeskOpen
@@ -129,7 +129,7 @@ class Lane:
     def _pages_of(self, record: JsonObject) -> dict[str, bytes]:
         written = space_record.space_pages(record)
         for page, data in written.items():
-            self.writer.check_size(page, data)
+            check_data(page, data, self.writer.config.page_max_bytes)
         return written
 
     def _arrived(self, commit: Future[int]) -> None:
