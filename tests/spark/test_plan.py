@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import pickle
-import time
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -59,8 +58,6 @@ from worm.tables.tasks.staging import (
 from worm.upkeep.costs import Prices
 
 BILLION = 1_000_000_000
-DRIVER_SECONDS = 60.0
-"""Some seconds on an idle machine. A step that looks at every file for every part takes hours."""
 
 
 @pytest.mark.parametrize("documents", [1, 5_000, 123_456, 1_000_000, *SIZES, 3_000_000_000])
@@ -235,23 +232,21 @@ def _files(count: int) -> list[StagedFile]:
 
 
 @pytest.mark.slow
-def test_the_driver_plans_a_billion_documents_in_bounded_time_and_space() -> None:
+def test_the_driver_plans_a_billion_documents_in_bounded_space() -> None:
+    """It takes some seconds. If a step looked at every file for every part, it would take hours."""
     files = _files(BILLION)
     parts = Paper.example(BILLION).heads
     carried = ("", *(f"{at * BILLION // parts:032d}" for at in range(1, parts)))
     wishes = [Wish("heads", tuple(cuts(BILLION, parts)), carried, may_carry=True, is_heavy=False)]
-    start = time.monotonic()
     asked = grouped(questions(files, wishes), tasks_for(BILLION, 240))
     sent = [len(pickle.dumps(group)) for group in asked]
     answers = [_answer(question) for group in asked for question in group]
     plans = part_plans("heads", starts_of(wishes, answers)["heads"], files, lambda within: None)
     work = grouped(plans, tasks_for(BILLION, 240))
-    taken = time.monotonic() - start
     assert len(plans) == parts
     assert max(sent) < 20_000, "a task gets only what concerns its files"
     assert max(len(one.files) for one in plans) <= 2
     assert max(map(_rows, work)) <= IDS_OF_A_TASK_MAX
-    assert taken < DRIVER_SECONDS
 
 
 def _answer(question: Question) -> Measurement:
