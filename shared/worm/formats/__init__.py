@@ -42,13 +42,12 @@ if TYPE_CHECKING:
         escape_id,
         id_problem,
         id_segment,
-        needs_escape,
         segment_id,
         segment_problem,
         unescape_id,
     )
     from worm.formats.members import Problem
-    from worm.formats.position import Position, before_the_kept, moment_in_utc, past_the_end, position_of
+    from worm.formats.position import Position, moment_in_utc, position_of
     from worm.formats.strict_json import (
         MAX_BYTES,
         MAX_DEPTH,
@@ -78,10 +77,9 @@ else:
         definition: SnapshotsDef StorageDef TIME_FIELDS duration_seconds load_schema
         fields: FieldDef FieldsDef is_datetime
         frames:
-        ids: IdType SINGLETON_ID check_safe escape_id id_problem id_segment needs_escape segment_id segment_problem
-        ids: unescape_id
+        ids: IdType SINGLETON_ID check_safe escape_id id_problem id_segment segment_id segment_problem unescape_id
         members: Problem
-        position: Position before_the_kept moment_in_utc past_the_end position_of
+        position: Position moment_in_utc position_of
         shapes:
         strict_json: JsonObject JsonValue MAX_BYTES MAX_DEPTH MISSING Missing as_json check_json child_path dumps
         strict_json: dumps_document field_value in_order loads loads_document loads_own normal same type_name

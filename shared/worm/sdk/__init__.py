@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from worm.sdk.class_source import source_of
     from worm.sdk.classes import Document, Index, ManifestSettings, ModelSettings, Ref, SnapshotSettings, collection_of
     from worm.sdk.database import Worm, connect
-    from worm.sdk.document import About, DocumentDict, decode_version, encode_version, note_of_write
+    from worm.sdk.document import About, DocumentDict, note_of_write
     from worm.sdk.feed import ChangeRows
     from worm.sdk.html import NO_FIELD, change_text
     from worm.sdk.merging import BranchChange, MergeResult
@@ -48,7 +48,7 @@ else:
         class_source: source_of
         classes: Document Index ManifestSettings ModelSettings Ref SnapshotSettings collection_of
         database: Worm connect
-        document: About DocumentDict decode_version encode_version note_of_write
+        document: About DocumentDict note_of_write
         feed: ChangeRows
         html: NO_FIELD change_text
         merging: BranchChange MergeResult
