@@ -174,6 +174,11 @@ class NotFound(WormError):
 
     exit_code = 3
 
+    @classmethod
+    def past_the_end(cls, what: str, at: int, newest: int, *, key: str | None = None) -> NotFound:
+        """The error for a position after the newest one."""
+        return cls(f"{what} {at} does not exist yet; the newest is {newest}", key=key)
+
 
 class Conflict(WormError):
     """Another writer changed it first. `expected` and `found` are the two etags.
@@ -323,6 +328,13 @@ class SnapshotExpired(Expired):
     """
 
     exit_code = 13
+
+    @classmethod
+    def before_the_kept(
+        cls, what: str, at: object, oldest: object, *, key: str | None = None, hint: str | None = None
+    ) -> SnapshotExpired:
+        """The error for a position before the oldest one that is kept."""
+        return cls(f"{what} {at} is older than what is kept; the oldest is {oldest}", key=key, hint=hint)
 
 
 class SchemaDiffers(UserWarning):

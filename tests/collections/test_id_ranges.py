@@ -12,7 +12,7 @@ from tests.examples import examples
 from tests.harness import DataPath, schema_of
 from worm.clock import Ids
 from worm.collections.collection import Collection
-from worm.collections.id_ranges import IdRange, known_ids, plan_ranges, ranges_between
+from worm.collections.id_ranges import IdRange, known_ids, plan_ranges
 from worm.collections.layout import StorageResolver
 from worm.formats import load_schema
 from worm.formats.fields import needs_escape
@@ -41,7 +41,7 @@ def test_ranges_list_every_id_once(ids: list[str], starts: list[str], layout: st
     collection = _collection(layout)
     _fill(collection, ids)
     documents, versions, seqs = Counter[str](), Counter[str](), Counter[str]()
-    for within in ranges_between(starts):
+    for within in IdRange.between(starts):
         assert all(one in within for one in collection.current_ids(within))
         documents.update(collection.current_ids(within))
         versions.update(entity_id for entity_id, _ in collection.latest_versions(within=within))

@@ -14,7 +14,7 @@ from tests.collections.listed_room import IDS, listed_collection
 from tests.examples import examples
 from tests.harness import schema_of
 from worm.collections import walks
-from worm.collections.id_ranges import IdRange, ranges_between, split_range
+from worm.collections.id_ranges import IdRange, split_range
 from worm.collections.layout import mark_name
 from worm.collections.oplog import Seqs
 from worm.collections.walks import IdSource, IdWalk, documents_of, histories_of, keys_of
@@ -26,8 +26,8 @@ PART, MOST, PARTS_MAX = 3, 7, 100
 @pytest.fixture(autouse=True)
 def small() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(walks, "PART_IDS", PART)
-        patch.setattr(walks, "TASK_IDS_MAX", MOST)
+        patch.setattr(walks.IdWalk, "PART_IDS", PART)
+        patch.setattr(walks.IdWalk, "TASK_IDS_MAX", MOST)
         patch.setattr(walks, "SPLIT", 4)
         yield
 
@@ -57,7 +57,7 @@ def _walked(source: IdSource[T], ranges: list[IdRange]) -> tuple[list[list[dict[
 )
 def test_a_walk_hands_out_every_id_once(documents: set[str], entries: dict[str, int], starts: list[str]) -> None:
     collection = listed_collection(sorted(documents), entries)
-    ranges = ranges_between(starts)
+    ranges = IdRange.between(starts)
     sources: list[tuple[IdSource[Any], dict[str, Any]]] = [
         (documents_of(collection), dict.fromkeys(documents)),
         (histories_of(collection), collection.recorded_seqs()),
@@ -131,7 +131,7 @@ def test_ids_that_are_prefixes_of_one_another_count_once() -> None:
 def test_a_range_that_starts_at_an_id_with_a_late_key_ends() -> None:
     """The keys of a whole part come before its key."""
     ids = ["a", *(f"a-{number}" for number in range(PART))]
-    (first, *others), _ = _walked(documents_of(listed_collection(ids, {})), ranges_between(["a"])[1:])
+    (first, *others), _ = _walked(documents_of(listed_collection(ids, {})), IdRange.between(["a"])[1:])
     assert [one for part in first for one in part][:2] == ["a", "a-0"]
     assert sorted(one for task in [first, *others] for part in task for one in part) == ids
 

@@ -15,7 +15,6 @@ from worm.formats.strict_json import MISSING, JsonValue
 from worm.query.filters import (
     CHARACTERS_MAX,
     DEPTH_MAX,
-    LIST_MAX,
     LOGICAL,
     NODES_MAX,
     OPERATORS,
@@ -509,7 +508,7 @@ def test_size_is_bounded_in_conditions_values_and_characters() -> None:
 def test_the_page_about_queries_names_every_operator_and_every_limit() -> None:
     page = (ROOT / "docs" / "queries.md").read_text()
     assert [name for name in (*OPERATORS, *LOGICAL) if f"`{name}`" not in page and f'"{name}"' not in page] == []
-    limits = (DEPTH_MAX, NODES_MAX, LIST_MAX, VALUES_MAX, CHARACTERS_MAX, PATTERN_MAX, STATES_MAX, WORK_MAX)
+    limits = (DEPTH_MAX, NODES_MAX, Filter.LIST_MAX, VALUES_MAX, CHARACTERS_MAX, PATTERN_MAX, STATES_MAX, WORK_MAX)
     assert [number for number in limits if f"{number:,}" not in page] == []
 
 

@@ -26,7 +26,7 @@ from worm.sdk.classes import (
     collection_of,
     settings_of,
 )
-from worm.sdk.document import ATTRIBUTE, Provenance, encode_version
+from worm.sdk.document import ATTRIBUTE, Provenance
 from worm.sdk.shapes import model_name
 
 
@@ -64,7 +64,7 @@ class Either(BaseModel):
     one: Customer | Numbered
 
 
-VERSION = encode_version(DocumentVersion("etag", None, None, 7))
+VERSION = DocumentVersion("etag", None, None, 7).encode()
 
 
 def read(item: Any) -> Any:

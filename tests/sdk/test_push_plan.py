@@ -17,7 +17,7 @@ from worm.store.base import Store
 from worm.store.memory import MemoryStore
 from worm.tables.tasks.verify_range import verify_range
 from worm.tables.verify import verify_collection
-from worm.upkeep.push_plan import Examined, ModelPlan, UnfitDocument, plan_push, schema_differences
+from worm.upkeep.push_plan import Examined, ModelPlan, PushPlan, UnfitDocument, schema_differences
 from worm.upkeep.repair import repair_model
 
 NAME = {"name": {"type": "string"}}
@@ -52,7 +52,7 @@ REQUIRED = {"name": {"type": "string", "required": True}}
 def test_documents_that_would_not_fit_are_counted_and_named(oplog: bool, table: bool) -> None:
     store = filled(schema(oplog=oplog, table=table), DOCUMENTS)
     with store.requests.measure() as spent:
-        plan = plan_push(store, schema(REQUIRED, oplog=oplog, table=table))
+        plan = PushPlan.of(store, schema(REQUIRED, oplog=oplog, table=table))
     examined = Examined("table" if table else "documents", 3, 3, 1, (UnfitDocument("kobe", "name: is required"),))
     assert plan.models == (
         ModelPlan("Customer", "changed", path="#org/@customers/(id:slug)", fields_changed=("name",), examined=examined),
@@ -72,20 +72,20 @@ def test_a_push_that_would_leave_documents_unfit_is_refused_unless_forced() -> N
     assert "force=True" in str(refused.value.hint)
     assert refused.value.exit_code == 2
     assert push(store, schema(REQUIRED), force=True).changed == ("Customer",)
-    assert plan_push(store, schema(REQUIRED)).is_nothing
+    assert PushPlan.of(store, schema(REQUIRED)).is_nothing
 
 
 def test_a_document_that_is_unfit_already_does_not_hold_the_next_push_up() -> None:
     store = filled(schema(), DOCUMENTS)
     push(store, schema(REQUIRED), force=True)
     again = REQUIRED | {"status": {"type": "string"}}
-    assert plan_push(store, schema(again)).misfits == 0
+    assert PushPlan.of(store, schema(again)).misfits == 0
     push(store, schema(again))
 
 
 def test_a_field_that_the_table_does_not_have_is_looked_up_in_the_documents() -> None:
     store = filled(schema(), DOCUMENTS)
-    plan = plan_push(store, schema(NAME | {"extra": {"type": "string"}}))
+    plan = PushPlan.of(store, schema(NAME | {"extra": {"type": "string"}}))
     [model] = plan.models
     assert (model.fields_added, model.examined.source) == (("extra",), "documents")
     assert model.examined.examples == (UnfitDocument("kobe", "extra: must be a string, not integer"),)
@@ -93,12 +93,12 @@ def test_a_field_that_the_table_does_not_have_is_looked_up_in_the_documents() ->
 
 def test_a_strict_schema_counts_documents_with_other_fields() -> None:
     store = filled(schema(), DOCUMENTS)
-    [model] = plan_push(store, schema(strict=True)).models
+    [model] = PushPlan.of(store, schema(strict=True)).models
     assert model.settings == ("strict false to true",)
     assert model.examined.examples == (UnfitDocument("kobe", "extra: unknown field"),)
     strict = schema(NAME | {"extra": {"type": "integer"}}, strict=True)
     other = filled(strict, DOCUMENTS)
-    [model] = plan_push(other, schema(strict=True)).models
+    [model] = PushPlan.of(other, schema(strict=True)).models
     assert (model.fields_removed, model.examined.source) == (("extra",), "table")
     assert model.examined.examples == (UnfitDocument("kobe", "extra: unknown field"),)
 
@@ -108,7 +108,7 @@ def test_the_mistakes_of_a_document_are_listed_in_the_order_of_the_schema() -> N
     dropped = [f"old{number}" for number in (5, 2, 7, 0, 3, 6, 1, 4)]
     texts: dict[str, object] = {name: {"type": "string"} for name in (*names, *dropped)}
     store = filled(schema(texts, strict=True), {"acme": dict.fromkeys((*dropped, *names), "x")})
-    plan = plan_push(store, schema({name: {"type": "integer"} for name in names}, strict=True))
+    plan = PushPlan.of(store, schema({name: {"type": "integer"} for name in names}, strict=True))
     told = [
         *(f"{name}: must be an integer, not string" for name in names),
         *(f"{name}: unknown field" for name in dropped),
@@ -121,10 +121,10 @@ def test_a_sample_looks_at_so_many_documents_and_says_so() -> None:
         f"c{number:03d}": {"name": "x"} if number % 10 else {} for number in range(60)
     }
     store = filled(schema(), many)
-    [model] = plan_push(store, schema(REQUIRED), sample=6).models
+    [model] = PushPlan.of(store, schema(REQUIRED), sample=6).models
     assert (model.examined.documents, model.examined.checked, model.examined.misfits) == (60, 6, 6)
     assert "6 of 6 documents that were checked would not fit" in model.told_misfits()
-    assert plan_push(store, schema(REQUIRED), sample=0).misfits == 0
+    assert PushPlan.of(store, schema(REQUIRED), sample=0).misfits == 0
 
 
 def test_models_indexes_and_settings_that_come_or_go_are_named() -> None:
@@ -135,13 +135,13 @@ def test_models_indexes_and_settings_that_come_or_go_are_named() -> None:
     wanted = load_schema(
         {"models": {**json.loads(changed.to_json())["models"], "New": new}, "storage": {"layout": "root"}}
     )
-    plan = plan_push(store, wanted)
+    plan = PushPlan.of(store, wanted)
     customer, added = plan.models
     assert (customer.indexes_built, customer.settings) == (("name",), ("softDelete false to true",))
     assert customer.examined.conflicts == ("name='A' is on 2 documents: acme, kobe",)
     assert (added.change, added.examined.misfits, plan.misfits) == ("added", 1, 0)
     push(store, wanted)
-    removed = plan_push(store, load_schema({"models": {"New": new}}))
+    removed = PushPlan.of(store, load_schema({"models": {"New": new}}))
     assert [(one.model, one.change) for one in removed.models] == [("New", "same"), ("Customer", "removed")]
     assert removed.stranded == ("Customer has documents, but the new schema leaves it out (#org/@customers/(id:slug))",)
 
@@ -149,7 +149,7 @@ def test_models_indexes_and_settings_that_come_or_go_are_named() -> None:
 def test_a_renamed_model_is_compared_with_the_one_that_had_its_place() -> None:
     store = filled(schema(), DOCUMENTS)
     model = json.loads(schema(REQUIRED).to_json())["models"]["Customer"]
-    [plan] = plan_push(store, load_schema({"models": {"Client": model}})).models
+    [plan] = PushPlan.of(store, load_schema({"models": {"Client": model}})).models
     assert (plan.model, plan.change, plan.was, plan.examined.misfits) == ("Client", "renamed", "Customer", 1)
 
 
@@ -243,5 +243,5 @@ def test_spark_reads_and_verifies_it_as_the_document_that_it_is(oplog: bool) -> 
 def test_a_value_that_is_too_large_for_the_table_is_not_missing() -> None:
     """The push would be refused, or accepted, for what rows of the table do not have."""
     store = filled(schema(), {"acme": {"name": "x" * 40_000}})
-    (model,) = plan_push(store, schema(REQUIRED)).models
+    (model,) = PushPlan.of(store, schema(REQUIRED)).models
     assert (model.examined.source, model.examined.misfits) == ("documents", 0)

@@ -13,9 +13,10 @@ import pytest
 from pydantic import BaseModel
 
 from tests.sdk.sessions import KEY, Bench, must, spent
+from worm.collections.documents import DocumentVersion
 from worm.errors import Conflict, Invalid, NotFound
 from worm.formats.strict_json import JsonValue
-from worm.sdk.document import DocumentDict, decode_version, provenance_of
+from worm.sdk.document import DocumentDict, provenance_of
 
 
 class Customer(BaseModel):
@@ -249,7 +250,7 @@ def test_if_version_is_the_condition_of_every_change(bench: Bench) -> None:
     assert customers.restore("a", if_version=new)["id"] == "a"
     for wrong in ("", "x", "W10", 5, "nonsense!"):
         with pytest.raises(Invalid, match="not the version of a document"):
-            decode_version(wrong)
+            DocumentVersion.decode(wrong)
     bench.assert_clean()
 
 

@@ -103,8 +103,8 @@ def test_what_a_task_leaves_of_its_range_is_compacted_in_the_next_round(
 
     monkeypatch.setattr("worm.spark.rebuild_tasks.run", run)
     monkeypatch.setattr("spark_jobs.compact_oplog.planned_ranges", lambda spark, spec: [IdRange()])
-    monkeypatch.setattr("worm.collections.walks.PART_IDS", 1)
-    monkeypatch.setattr("worm.collections.walks.TASK_IDS_MAX", 2)
+    monkeypatch.setattr("worm.collections.walks.IdWalk.PART_IDS", 1)
+    monkeypatch.setattr("worm.collections.walks.IdWalk.TASK_IDS_MAX", 2)
     spec, now = job_spec(bucket, "Customer"), datetime.now(UTC)
     report = compact(cast(Any, None), spec, now=now, older_than=WINDOW, dry_run=False)
     assert (report.entities, report.cold, report.compacted, report.archives) == (6, 5, 5, 5)

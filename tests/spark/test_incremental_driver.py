@@ -125,8 +125,8 @@ def test_what_a_task_leaves_of_its_range_is_staged_in_the_next_round(
         return stage(spec, within)
 
     monkeypatch.setattr("worm.spark.rebuild_job.stage", noted)
-    monkeypatch.setattr("worm.collections.walks.PART_IDS", 4)
-    monkeypatch.setattr("worm.collections.walks.TASK_IDS_MAX", 10)
+    monkeypatch.setattr("worm.collections.walks.IdWalk.PART_IDS", 4)
+    monkeypatch.setattr("worm.collections.walks.IdWalk.TASK_IDS_MAX", 10)
     monkeypatch.setattr("worm.collections.walks.SPLIT", 3)
     path.table.rebuild()
     before = _bases(path)

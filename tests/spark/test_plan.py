@@ -132,8 +132,7 @@ def test_the_requests_of_a_plan_are_those_that_tasks_make(oplog: bool, monkeypat
     monkeypatch.setattr("worm.spark.shares.parallelism", lambda spark: MOST)
     monkeypatch.setattr("worm.collections.division.STEP", 50)
     monkeypatch.setattr("worm.collections.division.PORTION_IDS", 250)
-    for place in ("worm.collections.walks", "worm.tables.tasks.paper"):
-        monkeypatch.setattr(f"{place}.PART_IDS", 100)
+    monkeypatch.setattr("worm.collections.walks.IdWalk.PART_IDS", 100)
     manifest = {"enabled": True, "partitionThreshold": 200}
     path = DataPath(schema_of(oplog=oplog, softDelete=False, indexes={}, manifest=manifest))
     chance = Ids.seeded(1)

@@ -16,9 +16,10 @@ from tests.spark.source_room import SourceRoom, memory_url
 from worm.errors import Conflict, Fenced, Invalid
 from worm.formats.strict_json import JsonObject
 from worm.sdk.database import Worm
+from worm.sdk.jobs import JobModel
 from worm.spark.source import writer
 from worm.spark.source.options import SinkOptions
-from worm.spark.source.saving import JobModel, Saver
+from worm.spark.source.saving import Saver
 from worm.spark.source.sink import Batch, StreamSink, begun, write_batch
 from worm.spark.source.writer import Writing, Written
 from worm.store.base import metered

@@ -27,7 +27,7 @@ from worm.store.base import Version
 from worm.store.open import open_store
 from worm.upkeep.session import Session
 from worm.upkeep.sweep_cursor import SweepCursor
-from worm.upkeep.sweep_tasks import Row, SweptRange, TaskSweep, sweep_range
+from worm.upkeep.sweep_tasks import Row, SweptRange, TaskSweep
 
 COUNT, SPREAD = 40, 20
 PLAIN = {"byStatus": {"field": "status"}}
@@ -120,7 +120,7 @@ def test_an_inventory_or_a_table_that_cannot_be_used_is_an_error(
 
 
 def swept(spec: JobSpec, within: IdRange, shown: tuple[list[Row], str] | None = None) -> SweptRange:
-    return sweep_range(Session(spec.store(), schema=spec.schema()), spec.model, within, shown)
+    return SweptRange.of(Session(spec.store(), schema=spec.schema()), spec.model, within, shown)
 
 
 def shown_of(room: Room, *, days: float) -> tuple[list[Row], str]:

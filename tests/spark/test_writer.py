@@ -15,8 +15,8 @@ from tests.spark.source_room import START, SourceRoom, by_id, memory_url, random
 from worm.errors import Conflict, Unavailable, WormError
 from worm.formats.strict_json import JsonObject
 from worm.sdk.access import Touched
+from worm.sdk.jobs import JobModel
 from worm.spark.source import saving
-from worm.spark.source.saving import JobModel
 from worm.spark.source.writer import WormWriter, Writing, Written
 from worm.tables.verify import verify_collection
 

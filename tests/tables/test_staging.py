@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.harness import DataPath, schema_of
 from worm.collections.entries import Head, Heads, Row
-from worm.collections.id_ranges import IdRange, ranges_between
+from worm.collections.id_ranges import IdRange
 from worm.collections.layout import mark_name
 from worm.tables.layout import SPREAD_BYTES, Edit
 from worm.tables.manifest import Manifest
@@ -64,7 +64,7 @@ def _fill(path: DataPath, numbers: Sequence[int], score: int = 0, *, settle: boo
 
 def _staged(path: DataPath) -> tuple[Staging, list[StagedFile]]:
     staging = Staging(path.collection)
-    rows = [SourceRows(path.collection, within) for within in ranges_between(STARTS)]
+    rows = [SourceRows(path.collection, within) for within in IdRange.between(STARTS)]
     return staging, [file for each in rows for file in staging.put_all(each)]
 
 

@@ -16,7 +16,7 @@ from worm.store.file import FileStore
 from worm.store.memory import MemoryStore
 from worm.upkeep.session import Session, Settings
 from worm.upkeep.verdicts import DeadLetterFacts, EntryFacts, RowFacts, Verdict, Why
-from worm.upkeep.why import explain_key, key_of, unseen_uploads
+from worm.upkeep.why import Unseen, explain_key, key_of
 
 REQUESTS_MAX = 8
 """Of any answer: the object, the root of the table and a file or two of it, the tail of the oplog."""
@@ -273,15 +273,15 @@ def test_uploads_that_nobody_will_see_are_listed_with_their_reasons_and_counted(
     path.store.put("org/settings/old/data.json", b"{}")
     session = Session(path.store, Settings(BUCKET), clock=path.clock)
     session.refresh()
-    found = unseen_uploads(session, "Customer")
+    found = Unseen.of(session, "Customer")
     assert (found.count, [key for key, _ in found.first]) == (5, sorted(f"org/customers/{one}" for one in odd))
     assert dict(found.first)["org/customers/a/other.json"] == (
         "documents of Customer are org/customers/<id>/profile.json: "
         "the file is named 'other.json' instead of 'profile.json'"
     )
-    assert unseen_uploads(session, "Settings").count == 1
-    assert unseen_uploads(session, "Invoice").count == 0
+    assert Unseen.of(session, "Settings").count == 1
+    assert Unseen.of(session, "Invoice").count == 0
     for number in range(30):
         path.store.put(f"org/invoices/{number:02}x.json", b"{}")
-    many = unseen_uploads(session, "Invoice")
+    many = Unseen.of(session, "Invoice")
     assert (many.count, len(many.first)) == (30, 20)

@@ -14,7 +14,7 @@ from worm.api.call import Call
 from worm.api.problems import HttpProblem
 from worm.collections import DocumentVersion
 from worm.errors import Conflict, Invalid, NotFound, shown
-from worm.sdk import DocumentDict, decode_version, encode_version
+from worm.sdk import DocumentDict
 from worm.values import dataclass
 
 R = TypeVar("R")
@@ -39,7 +39,7 @@ def version_of(document: DocumentDict) -> str | None:
     if origin is None or origin.partial or origin.as_of:
         return None
     at = origin.at
-    return encode_version(at if at.commit is None else DocumentVersion(commit=at.commit))
+    return (at if at.commit is None else DocumentVersion(commit=at.commit)).encode()
 
 
 def etag_of(version: str) -> str:
@@ -103,7 +103,7 @@ def under_condition(tags: Tags | None, change: Callable[[str | None], R]) -> R:
 
 def _is_version(text: str) -> bool:
     try:
-        decode_version(text)
+        DocumentVersion.decode(text)
     except Invalid:
         return False
     return True

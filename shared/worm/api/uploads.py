@@ -16,10 +16,10 @@ from worm.api.preconditions import Tags, not_matching
 from worm.api.problems import HttpProblem
 from worm.api.routes import IF_MATCH, IF_NONE_MATCH, REASON, WORM_REASON, Route
 from worm.clock import iso_seconds
-from worm.collections import Collection, origins
+from worm.collections import Collection, DocumentVersion, origins
 from worm.errors import Invalid
 from worm.formats import JsonObject
-from worm.sdk import decode_version, note_of_write
+from worm.sdk import note_of_write
 from worm.store import IfAbsent, IfMatch, is_remote
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _condition(collection: Collection, entity_id: str, tags: Tags | None) -> IfA
 def _etag(collection: Collection, entity_id: str, version: str) -> str | None:
     """The etag of the object; None if the version has none. A row of a query has only its seq."""
     try:
-        at = decode_version(version)
+        at = DocumentVersion.decode(version)
     except Invalid:
         return None
     if at.etag is not None or at.seq is None:

@@ -21,7 +21,7 @@ from worm.errors import Conflict, Corrupt
 from worm.formats import JsonObject, JsonValue, Schema, StorageDef, load_schema
 from worm.store import Store, ensure_safe
 from worm.tables import verify_collection
-from worm.upkeep import ModelPlan, ModelProgress, PushPlan, PushReport, Session, plan_push, push
+from worm.upkeep import ModelPlan, ModelProgress, PushPlan, PushReport, Session, push
 
 EXAMPLES_MAX = 5
 EXIT_PROBLEMS = 1
@@ -56,7 +56,7 @@ def push_schema(
     is_json = format is ReportFormat.json
     if dry_run:
         with progress_bar("checking", is_hidden=is_json) as bar:
-            plan = plan_push(target.store(), definition, sample=sample, progress=_shown_in(bar))
+            plan = PushPlan.of(target.store(), definition, sample=sample, progress=_shown_in(bar))
         _show_dry_run(plan, is_json=is_json)
         return
     store, plans = target.store(for_writing=True), list[PushPlan]()

@@ -18,7 +18,7 @@ from worm.errors import Corrupt, Invalid, WormError
 from worm.formats import JsonValue
 from worm.store import irregular_files
 from worm.tables import VerifyReport
-from worm.upkeep import PurgeReport, Unseen, put_aside, record_verify, repair_model, unseen_uploads, verify_model
+from worm.upkeep import PurgeReport, Unseen, put_aside, record_verify, repair_model, verify_model
 
 EXIT_DIFFERENCES = 1
 VERIFY_COLUMNS = ("Model", "Documents", "Entries", "Differences", "Rejected")
@@ -49,7 +49,7 @@ def verify(
     for name in names:
         with progress_bar(f"verifying {name}", is_hidden=format is ReportFormat.json) as bar:
             reports.append(verify_model(session, name, bar))
-    unseen = [unseen_uploads(session, name) for name in names]
+    unseen = [Unseen.of(session, name) for name in names]
     if format is ReportFormat.json:
         echo_json(report_shape(reports, unseen, irregular_files(session.store)))
     else:

@@ -25,10 +25,8 @@ if TYPE_CHECKING:
     from worm.collections.entries import (
         APART,
         CUT,
-        HEAD,
         OPS,
         REBUILT,
-        SEQ_MAX,
         Change,
         ChangeSet,
         Document,
@@ -36,28 +34,17 @@ if TYPE_CHECKING:
         Heads,
         OplogEntry,
         Row,
-        exact_name,
         is_cut,
-        row_weight,
     )
-    from worm.collections.id_ranges import (
-        AFTER_SLASH,
-        IDS_PER_RANGE_MAX,
-        IdRange,
-        Scan,
-        known_ids,
-        plan_ranges,
-        punctual,
-        ranges_between,
-    )
+    from worm.collections.id_ranges import AFTER_SLASH, IdRange, Scan
     from worm.collections.layout import KeyInfo, KeyKind, StorageResolver
-    from worm.collections.oplog import Archive, ArchiveView, Oplog, Seqs, StateAt, seqs_add
+    from worm.collections.oplog import Archive, ArchiveView, Oplog, Seqs, StateAt
     from worm.collections.oplog_archives import Archiver, ArchiveReport
     from worm.collections.reconcile import Reconciled, Sighting, Survey, failure_of
     from worm.collections.recording import StoredWrite, record_writes
     from worm.collections.snapshots import Snapshot, SnapshotInfo
     from worm.collections.trash import Deletion, Trashed, delete_unchanged
-    from worm.collections.walks import PART_IDS, TASK_IDS_MAX, IdWalk, documents_of, histories_of
+    from worm.collections.walks import IdWalk
 else:
     __getattr__ = door(
         __name__,
@@ -69,18 +56,17 @@ else:
         difference: Diff FieldDiff
         division:
         documents: AGAIN DocumentVersion EXISTS MAX_DOCUMENT_BYTES
-        entries: APART CUT Change ChangeSet Document HEAD Head Heads OPS OplogEntry REBUILT Row SEQ_MAX exact_name
-        entries: is_cut row_weight
-        id_ranges: AFTER_SLASH IDS_PER_RANGE_MAX IdRange Scan known_ids plan_ranges punctual ranges_between
+        entries: APART CUT Change ChangeSet Document Head Heads OPS OplogEntry REBUILT Row is_cut
+        id_ranges: AFTER_SLASH IdRange Scan
         layout:
         layout: KeyInfo KeyKind StorageResolver
-        oplog: Archive ArchiveView Oplog Seqs StateAt seqs_add
+        oplog: Archive ArchiveView Oplog Seqs StateAt
         oplog_archives: ArchiveReport Archiver
         origins:
         reconcile: Reconciled Sighting Survey failure_of
         recording: StoredWrite record_writes
         snapshots: Snapshot SnapshotInfo
         trash: Deletion Trashed delete_unchanged
-        walks: IdWalk PART_IDS TASK_IDS_MAX documents_of histories_of
+        walks: IdWalk
         """,
     )

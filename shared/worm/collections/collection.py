@@ -11,9 +11,9 @@ from worm.clock import Clock, Ids, SystemClock
 from worm.collections.claims import Claims
 from worm.collections.documents import MAX_DOCUMENT_BYTES, Documents
 from worm.collections.entries import Change, Document, Head, Row, cut_row, project, table_row
-from worm.collections.id_ranges import IdRange, Scan
+from worm.collections.id_ranges import IdRange, KnownIds, Scan, known_ids, plan_ranges
 from worm.collections.layout import KeyInfo, KeyKind, StorageResolver
-from worm.collections.oplog import Oplog, Seqs, seqs_add
+from worm.collections.oplog import Oplog, Seqs
 from worm.collections.origins import Origins, PlainOrigins, is_written_by_us
 from worm.collections.reconcile import UNLISTED, Reconciled, Reconciler, Sighting, Survey, as_version
 from worm.collections.snapshots import Snapshots
@@ -226,6 +226,14 @@ class Collection:
             (entity_id, version), *others = islice(of_key, 2)
             yield entity_id, version, not others
 
+    def known_ids(self) -> KnownIds:
+        """What its table knows about the ids; only a hint."""
+        return known_ids(self)
+
+    def ranges(self, wanted: int) -> list[IdRange]:
+        """About `wanted` ranges of about the same size, found with few requests (see `plan_ranges`)."""
+        return plan_ranges(self, wanted)
+
     def current_ids(self, within: IdRange = _EVERYTHING, scans: Sequence[Scan] | None = None) -> Iterator[str]:
         """The ids of the documents that exist, from a listing. `scans`: only a part of the range's scans."""
         for listed in self._listed(within.scans(self.path, beside_system_keys=True) if scans is None else scans):
@@ -283,7 +291,7 @@ class Collection:
             if info.kind is KeyKind.TIME_MARK:
                 marked.setdefault(entity_id, set()).add(info.seq or 0)
             else:
-                seqs_add(recorded.setdefault(entity_id, Seqs()), info)
+                recorded.setdefault(entity_id, Seqs()).add(info)
         return recorded
 
     def oplog_objects(

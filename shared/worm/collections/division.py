@@ -26,15 +26,7 @@ from itertools import islice
 from typing import TypeVar
 
 from worm.collections.collection import Collection
-from worm.collections.id_ranges import (
-    IDS_PER_RANGE_MAX,
-    IdRange,
-    KnownIds,
-    known_ids,
-    probed_ranges,
-    ranges_between,
-    thinned,
-)
+from worm.collections.id_ranges import IDS_PER_RANGE_MAX, IdRange, KnownIds, known_ids, probed_ranges, thinned
 from worm.collections.walks import KEYS_PER_ID, ListedId, documents_of, keys_of, versions_of
 from worm.store import chunked, in_parallel
 from worm.values import dataclass
@@ -102,7 +94,7 @@ def planned_shares(collection: Collection, most: int, count: Count) -> list[Shar
     starts = {one.start for one in found}
     if known.count:
         starts |= {*thinned(known.starts, -(-known.count // PORTION_IDS))}
-    every = ranges_between(sorted(starts)[1:]) if known.count else found
+    every = IdRange.between(sorted(starts)[1:]) if known.count else found
     return [Share(tuple(group)) for group in _for_tasks(every, max(known.count, len(found) * PORTION_IDS), most)]
 
 
@@ -110,7 +102,7 @@ def _known_ranges(known: KnownIds, most: int) -> list[IdRange]:
     """Nothing if no table knows the ids well: its partitions have at most 100,000 rows."""
     if not 0 < known.count <= 2 * IDS_PER_RANGE_MAX * len(known.starts):
         return []
-    ranges = ranges_between(thinned(known.starts, max(2, -(-known.count // STEP)))[1:])
+    ranges = IdRange.between(thinned(known.starts, max(2, -(-known.count // STEP)))[1:])
     return [Share(tuple(group)).within for group in _for_tasks(ranges, known.count, most)]
 
 

@@ -6,12 +6,16 @@ A stored document may be bad (raw uploads cannot be refused): not JSON, too larg
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as NotBase64
 from collections.abc import Callable
+from types import NoneType
+from typing import cast
 
-from worm.collections.entries import Document
+from worm.collections.entries import SEQ_MAX, Document
 from worm.collections.layout import StorageResolver
-from worm.errors import Hint, Invalid
-from worm.formats import ModelDef, loads_document
+from worm.errors import Hint, Invalid, shown
+from worm.formats import JsonValue, ModelDef, dumps, loads_document
 from worm.store import Object, Store, Version
 from worm.values import dataclass
 
@@ -39,6 +43,34 @@ class DocumentVersion:
     version_id: str | None = None
     commit: int | None = None
     seq: int | None = None
+
+    def encode(self) -> str | None:
+        """As opaque text; None: nothing is known."""
+        if self.etag is None and self.commit is None and self.seq is None:
+            return None
+        seq = self.seq if self.etag is None and self.commit is None else None  # learned later, it changes nothing
+        return urlsafe_b64encode(dumps([self.etag, self.commit, seq])).decode().rstrip("=")
+
+    @classmethod
+    def decode(cls, version: object) -> DocumentVersion:
+        """`Invalid` for anything but a version that a document had."""
+        try:
+            if not isinstance(version, str):
+                raise ValueError
+            body = urlsafe_b64decode(version.encode() + b"=" * (-len(version) % 4))
+            (etag, commit, seq) = cast("list[JsonValue]", loads_document(b'{"v":' + body + b"}")["v"])
+        except (ValueError, NotBase64, Invalid, TypeError):
+            raise _no_version(version) from None
+        if not isinstance(etag, str | None) or type(commit) not in (int, NoneType) or type(seq) not in (int, NoneType):
+            raise _no_version(version)
+        if (commit is not None and cast(int, commit) < 0) or (seq is not None and not 1 <= cast(int, seq) <= SEQ_MAX):
+            raise _no_version(version)
+        return cls(etag, None, cast("int | None", commit), cast("int | None", seq))
+
+
+def _no_version(given: object) -> Invalid:
+    hint = "take it from a document that you read: document.version"
+    return Invalid(f"{shown(given)} is not the version of a document", path="if_version", hint=hint)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Literal, cast
+from typing import ClassVar, Literal, cast
 
 from worm.collections.difference import apply as apply_diff
 from worm.errors import Corrupt
@@ -84,6 +84,8 @@ class OplogEntry:
         >>> entry.seq, entry.op, entry.snapshot["name"]
         (1, 'create', 'Acme')
     """
+
+    SEQ_MAX: ClassVar[int] = SEQ_MAX
 
     seq: int
     op: Op
@@ -184,17 +186,17 @@ class OplogEntry:
             damage.key = damage.key or key
             raise
 
-
-def exact_name(one: OplogEntry | Version) -> tuple[str, str]:
-    """What distinguishes an object version from the others of its key. While versioning is suspended, each write
-    replaces the null version, and only the etag distinguishes it from the previous one."""
-    name = one.version_id or NULL_VERSION
-    return name, (one.etag or "") if name == NULL_VERSION else ""
+    @property
+    def exact_name(self) -> tuple[str, str]:
+        """The same as of the `Version` that it names."""
+        return Version.name_of(self.version_id, self.etag)
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
     """The last recorded state of an entity: the newest entry's seq and the object version that it names."""
+
+    SHAPE: ClassVar[shapes.Kind] = HEAD
 
     seq: int
     etag: str | None
@@ -330,6 +332,7 @@ class Heads:
 
 
 Row = dict[str, JsonValue]
+_BESIDE_BYTES = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,6 +348,12 @@ class Change:
     damage: Corrupt | None = None
     etag: str | None = None
     modified: str = ""
+
+    @staticmethod
+    def weight_of(entity_id: str, row: Row | None) -> int:
+        """The approximate bytes of an id in a manifest: its row, and the id with seq and etag."""
+        id_bytes = len(entity_id.encode("utf-8", "surrogatepass"))
+        return 2 * id_bytes + _BESIDE_BYTES + (0 if row is None else len(dumps(row)))
 
 
 def project(document: Document, fields: Sequence[str]) -> Row:
@@ -422,14 +431,6 @@ def is_cut(row: Mapping[str, JsonValue], field: str) -> bool:
     return (field in cut or first in cut) if isinstance(cut, list) else first not in row
 
 
-_BESIDE_BYTES = 48
-
-
-def row_weight(entity_id: str, row: Row | None) -> int:
-    """The approximate bytes of an id in a manifest: its row, and the id with seq and etag."""
-    return 2 * len(entity_id.encode("utf-8", "surrogatepass")) + _BESIDE_BYTES + (0 if row is None else len(dumps(row)))
-
-
 CHANGE_SET_BYTES = 4 << 20
 
 
@@ -445,10 +446,10 @@ class ChangeSet:
         """Sets of a limited size. Most batches have one."""
         some, size = list[Change](), 0
         for change in changes:
-            size += row_weight(change.id, change.row)
+            size += Change.weight_of(change.id, change.row)
             if some and size > CHANGE_SET_BYTES:
                 yield cls(model, some)
-                some, size = [], row_weight(change.id, change.row)
+                some, size = [], Change.weight_of(change.id, change.row)
             some.append(change)
         if some:
             yield cls(model, some)

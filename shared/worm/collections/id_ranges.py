@@ -74,6 +74,24 @@ class IdRange:
     def __contains__(self, entity_id: str) -> bool:
         return self.start <= entity_id and (self.end is None or entity_id < self.end)
 
+    @classmethod
+    def between(cls, starts: Sequence[str]) -> list[IdRange]:
+        """All ids before the first start, and one range per start, up to the next one."""
+        ordered = ["", *sorted({start for start in starts if start})]
+        return [cls(start, end) for start, end in zip(ordered, [*ordered[1:], None], strict=True)]
+
+    @staticmethod
+    def least_for(ids: int) -> int:
+        """How many ranges a plan has at least for so many ids."""
+        return -(-ids // IDS_PER_RANGE_MAX)
+
+    @staticmethod
+    def punctual(entity_id: str) -> str:
+        """The beginning of an id up to its first character that sorts before a slash. All plain ids before it have keys
+        before those of the id, and a range that ends there has no late ids."""
+        cut = next((at for at in range(1, len(entity_id)) if entity_id[at] < AFTER_SLASH), len(entity_id))
+        return entity_id[:cut]
+
     @property
     def is_open(self) -> bool:
         return not self.start and self.end is None
@@ -142,19 +160,6 @@ def _around(scan: Scan, holes: Sequence[tuple[str, str]]) -> list[Scan]:
     return [*pieces, Scan(root, after, scan.before)]
 
 
-def ranges_between(starts: Sequence[str]) -> list[IdRange]:
-    """All ids before the first start, and one range per start, up to the next one."""
-    ordered = ["", *sorted({start for start in starts if start})]
-    return [IdRange(start, end) for start, end in zip(ordered, [*ordered[1:], None], strict=True)]
-
-
-def punctual(entity_id: str) -> str:
-    """The beginning of an id up to its first character that sorts before a slash. All plain ids before it have keys
-    before those of the id, and a range that ends there has no late ids."""
-    cut = next((at for at in range(1, len(entity_id)) if entity_id[at] < AFTER_SLASH), len(entity_id))
-    return entity_id[:cut]
-
-
 class Planned(Protocol):
     """The collection, as far as planning needs it."""
 
@@ -175,18 +180,18 @@ def plan_ranges(collection: Planned, wanted: int) -> list[IdRange]:
     if collection.definition.is_singleton or wanted < 2:
         return [IdRange()]
     known = known_ids(collection)
-    wanted = max(wanted, -(-known.count // IDS_PER_RANGE_MAX))
+    wanted = max(wanted, IdRange.least_for(known.count))
     starts = known.starts
     if len(starts) < wanted:
         starts = max(starts, _hints(collection, wanted), key=len)
-    return ranges_between(thinned(starts, wanted)[1:])
+    return IdRange.between(thinned(starts, wanted)[1:])
 
 
 def probed_ranges(collection: Planned, wanted: int) -> list[IdRange]:
     """The same without a table: from some listings of one key, or none if the ids are UUIDs."""
     if collection.definition.is_singleton or wanted < 2:
         return [IdRange()]
-    return ranges_between(thinned(_hints(collection, wanted), wanted)[1:])
+    return IdRange.between(thinned(_hints(collection, wanted), wanted)[1:])
 
 
 def split_range(store: Store, root: str, within: IdRange, wanted: int) -> list[IdRange]:

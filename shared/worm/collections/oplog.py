@@ -101,6 +101,14 @@ class Seqs:
             end = max(end, last)
         return None if end in self.single or end == 0 else (end + 1, end + 1)
 
+    def add(self, info: KeyInfo) -> None:
+        """Add what the name of one oplog object says."""
+        packed = info.archive
+        if packed is not None:
+            self.archives.append(packed)
+        elif info.kind is KeyKind.OPLOG and info.seq is not None:
+            self.single.add(info.seq)
+
     def __contains__(self, seq: int) -> bool:
         return seq in self.single or self.is_archived(seq)
 
@@ -399,7 +407,7 @@ class Oplog:
         """What a listing shows of one entity."""
         seqs = Seqs()
         for listed in self._store.list(self._resolver.oplog_path(self._model, entity_id)):
-            seqs_add(seqs, self._resolver.parse(listed.key))
+            seqs.add(self._resolver.parse(listed.key))
         return seqs
 
     def _last(
@@ -607,15 +615,6 @@ class Oplog:
             damage.hint = MEND
             raise
         return entry
-
-
-def seqs_add(seqs: Seqs, info: KeyInfo) -> None:
-    """Adds what the name of one oplog object says."""
-    packed = info.archive
-    if packed is not None:
-        seqs.archives.append(packed)
-    elif info.kind is KeyKind.OPLOG and info.seq is not None:
-        seqs.single.add(info.seq)
 
 
 class TimeMarks:

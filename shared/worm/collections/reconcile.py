@@ -40,7 +40,7 @@ from functools import partial
 from worm.clock import Clock, iso_seconds
 from worm.collections.difference import Diff
 from worm.collections.documents import Documents
-from worm.collections.entries import Document, Head, OplogEntry, exact_name
+from worm.collections.entries import Document, Head, OplogEntry
 from worm.collections.oplog import Oplog, Taken
 from worm.collections.origins import (
     NO_PARENT,
@@ -366,10 +366,10 @@ class _Round:
 
     def _unrecorded(self, listed: list[Version]) -> list[Version]:
         """The head's version is gone (expired, or removed by hand): go back to an entry whose version still exists."""
-        position = {exact_name(version): index for index, version in enumerate(listed)}
+        position = {version.exact_name: index for index, version in enumerate(listed)}
         assert self._head is not None
         for entry in self._owner.oplog.newest_first(self._id, self._head.seq):
-            at = position.get(exact_name(entry))
+            at = position.get(entry.exact_name)
             if at is not None and (entry.version_id is not None or entry.op != "delete"):
                 return listed[:at]
         return listed

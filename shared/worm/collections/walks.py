@@ -19,16 +19,13 @@ from typing import Generic, TypeVar
 from worm.collections.collection import Collection
 from worm.collections.id_ranges import IdRange, Scan, split_range
 from worm.collections.layout import KeyInfo, KeyKind
-from worm.collections.oplog import Seqs, seqs_add
+from worm.collections.oplog import Seqs
 from worm.store import Listed
 from worm.values import dataclass
 
 T = TypeVar("T")
 KEYS_PER_ID = 10
 """So many further objects of an id (entries, time marks, versions) count as one more id."""
-PART_IDS = 10_000
-TASK_IDS_MAX = 140_000
-"""More than a plan gives to a task (`IDS_PER_RANGE_MAX`), so that little is left if the plan was nearly right."""
 SPLIT = 32
 Objects = Iterator[tuple[KeyInfo, Listed]]
 
@@ -121,7 +118,7 @@ def _seqs(_: str, objects: Objects) -> Seqs | None:
     for info, _listed in objects:
         if info.kind is not KeyKind.TIME_MARK:
             seqs = Seqs() if seqs is None else seqs
-            seqs_add(seqs, info)
+            seqs.add(info)
     return seqs
 
 
@@ -134,11 +131,25 @@ class IdWalk(Generic[T]):
     """Iterates over the parts of a range: what there is of each id, ids ascending. At the end, `rest` is what is left:
     nothing, unless the range has more than `most` ids."""
 
+    PART_IDS = 10_000
+    TASK_IDS_MAX = 140_000
+    """More than a plan gives to a task (`IDS_PER_RANGE_MAX`), so that little is left if the plan was nearly right."""
+
     def __init__(self, source: IdSource[T], within: IdRange, most: int | None = None) -> None:
         self._source = source
         self._within = within
-        self._most = TASK_IDS_MAX if most is None else most
+        self._most = self.TASK_IDS_MAX if most is None else most
         self.rest: tuple[IdRange, ...] = ()
+
+    @staticmethod
+    def of_documents(collection: Collection, within: IdRange) -> IdWalk[None]:
+        """Through the documents that exist."""
+        return IdWalk(documents_of(collection), within)
+
+    @staticmethod
+    def of_histories(collection: Collection, within: IdRange) -> IdWalk[Seqs | None]:
+        """Through the entries of each id, archived or not; None if it has only time marks."""
+        return IdWalk(histories_of(collection), within)
 
     def __iter__(self) -> Iterator[dict[str, T]]:
         if self._source.collection.definition.is_singleton:
@@ -146,7 +157,7 @@ class IdWalk(Generic[T]):
             return
         left, room = self._within, self._most * KEYS_PER_ID
         while True:
-            part, found = _first(self._source, left, min(PART_IDS * KEYS_PER_ID, room))
+            part, found = _first(self._source, left, min(self.PART_IDS * KEYS_PER_ID, room))
             yield {one.id: one.what for one in found}
             if part.end == self._within.end:
                 return

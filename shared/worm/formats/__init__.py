@@ -44,13 +44,12 @@ if TYPE_CHECKING:
         id_problem,
         id_segment,
         is_datetime,
-        needs_escape,
         segment_id,
         segment_problem,
         unescape_id,
     )
     from worm.formats.members import Problem
-    from worm.formats.position import Position, before_the_kept, moment_in_utc, past_the_end, position_of
+    from worm.formats.position import Position, moment_in_utc, position_of
     from worm.formats.strict_json import (
         MAX_BYTES,
         MAX_DEPTH,
@@ -78,11 +77,11 @@ else:
         """
         definition: EVERYTHING_ELSE IndexDef LakeDef Layout ManifestDef Mode ModelDef ModelPath SYSTEM_FIELDS Schema
         definition: SnapshotsDef StorageDef TIME_FIELDS duration_seconds load_schema
-        fields: FieldDef FieldsDef IdType SINGLETON_ID check_safe escape_id id_problem id_segment is_datetime
-        fields: needs_escape segment_id segment_problem unescape_id
+        fields: FieldDef FieldsDef IdType SINGLETON_ID check_safe escape_id id_problem id_segment is_datetime segment_id
+        fields: segment_problem unescape_id
         frames:
         members: Problem
-        position: Position before_the_kept moment_in_utc past_the_end position_of
+        position: Position moment_in_utc position_of
         shapes:
         strict_json: JsonObject JsonValue MAX_BYTES MAX_DEPTH MISSING Missing as_json check_json child_path dumps
         strict_json: dumps_document field_value in_order loads loads_document loads_own normal same type_name

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from worm.errors import Expired, Invalid, NotFound, SnapshotExpired, shown
+from worm.errors import Invalid, shown
 
 Position = int | datetime | str
 
@@ -46,15 +46,3 @@ def moment_in_utc(time: object, path: str | None = None) -> datetime:
         return time.astimezone(UTC)
     except OverflowError as mistake:
         raise Invalid(f"{time.isoformat()} is outside the calendar in UTC", path=path) from mistake
-
-
-def past_the_end(what: str, at: int, newest: int, *, key: str | None = None) -> NotFound:
-    """The error for a position after the newest one."""
-    return NotFound(f"{what} {at} does not exist yet; the newest is {newest}", key=key)
-
-
-def before_the_kept(
-    what: str, at: object, oldest: object, *, key: str | None = None, hint: str | None = None
-) -> Expired:
-    """The error for a position before the oldest one that is kept."""
-    return SnapshotExpired(f"{what} {at} is older than what is kept; the oldest is {oldest}", key=key, hint=hint)

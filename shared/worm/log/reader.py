@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from worm.clock import Clock, Ids, SystemClock
-from worm.errors import Corrupt, Expired, Hint, Unavailable
-from worm.formats import JsonObject, Position, before_the_kept, past_the_end, position_of
+from worm.errors import Corrupt, Expired, Hint, NotFound, SnapshotExpired, Unavailable
+from worm.formats import JsonObject, Position, position_of
 from worm.log.fence import LogFiles, ReadRoot, boundary_of
 from worm.log.hints import VERIFY
 from worm.log.keys import DbKeys
@@ -195,7 +195,9 @@ class LogReader:
         slot = self.slot_at(place, boundary)
         segment = self.segment(slot) if slot > boundary else None
         if segment is None and boundary:
-            raise before_the_kept("time", place.isoformat(), "a later one", key=self.keys.log, hint=KEPT_LATER)
+            raise SnapshotExpired.before_the_kept(
+                "time", place.isoformat(), "a later one", key=self.keys.log, hint=KEPT_LATER
+            )
         return 0 if segment is None else segment.last_lsn
 
     def slot_at(self, moment: datetime, low: int) -> int:
@@ -212,11 +214,11 @@ class LogReader:
         low = self.boundary()  # read first: if it rises in the meantime, reading from there is `Expired`
         earliest = self.earliest()
         if lsn + 1 < earliest:
-            raise before_the_kept("LSN", lsn + 1, earliest, key=self.keys.log, hint=KEPT_LATER)
+            raise SnapshotExpired.before_the_kept("LSN", lsn + 1, earliest, key=self.keys.log, hint=KEPT_LATER)
         tail = self.tail()
         newest = 0 if tail is None else tail.last_lsn
         if lsn > newest:
-            raise past_the_end("LSN", lsn, newest, key=self.keys.log)
+            raise NotFound.past_the_end("LSN", lsn, newest, key=self.keys.log)
         high = low + 1 if tail is None else tail.slot + 1
         while high - low > 1:
             middle = (low + high) // 2

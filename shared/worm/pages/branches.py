@@ -12,7 +12,7 @@ from datetime import datetime
 
 from worm.clock import Clock, Ids, SystemClock, iso_millis
 from worm.errors import Conflict, Invalid, NotFound
-from worm.formats import Position, dumps, past_the_end, position_of, segment_problem
+from worm.formats import Position, dumps, position_of, segment_problem
 from worm.log import DbKeys, LogFiles, LogWriter
 from worm.pages.apply import Applier
 from worm.pages.manifest import MAIN, PageBranch, Pages, branch_name
@@ -189,7 +189,7 @@ def _placed(pages: Pages, fork: _Fork) -> PageBranch:
     if pages.branch(owner).closing:
         raise NotFound(f"branch {owner!r} is being deleted")
     if wanted.base > pages.branch(owner).lsn:
-        raise past_the_end("LSN", wanted.base, pages.branch(owner).lsn)
+        raise NotFound.past_the_end("LSN", wanted.base, pages.branch(owner).lsn)
     pages.check_readable(owner, wanted.base)
     return wanted.model_copy(update={"parent": owner})
 

@@ -13,8 +13,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
-from worm.errors import Corrupt, Invalid, NotFound, shown
-from worm.formats import JsonObject, before_the_kept
+from worm.errors import Corrupt, Invalid, NotFound, SnapshotExpired, shown
+from worm.formats import JsonObject
 from worm.log import LogConfig, LogRoot, hints
 
 MIB = 1024 * 1024
@@ -215,7 +215,7 @@ class Pages(_Part):
         """`SnapshotExpired` if what the read needs may be gone."""
         for current, branch, at in self.lineage(name, lsn):
             if at < branch.horizon and at not in self.points(current):
-                raise before_the_kept(f"branch {current!r}: LSN", lsn, branch.horizon, hint=WINDOW)
+                raise SnapshotExpired.before_the_kept(f"branch {current!r}: LSN", lsn, branch.horizon, hint=WINDOW)
 
     def encode(self) -> JsonObject:
         shape: JsonObject = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from worm.clock import Clock, Ids, SystemClock
-from worm.formats import Position, past_the_end, position_of
+from worm.errors import NotFound
+from worm.formats import Position, position_of
 from worm.pages.apply import Applier
 from worm.pages.cache import BlockCache
 from worm.pages.db import PageDb
@@ -63,7 +64,7 @@ class Past:
         lsn = None if at is None else self._lsn_of(at, branch)
         applied = Applier(self._store, self._db_id, clock=self._clock, ids=self._ids).run(branch, upto=lsn)
         if lsn is not None and lsn > applied.lsn:
-            raise past_the_end("LSN", lsn, applied.lsn)
+            raise NotFound.past_the_end("LSN", lsn, applied.lsn)
         return BranchPoint(branch, applied.lsn if lsn is None else lsn)
 
     def differences(self, before: BranchPoint, after: BranchPoint) -> Iterator[PageDifference]:

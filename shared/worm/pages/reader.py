@@ -16,8 +16,8 @@ from typing import Self
 
 from worm import forks
 from worm.clock import Clock, Ids, SystemClock
-from worm.errors import Expired, Invalid, NotFound, Unavailable, shown
-from worm.formats import Position, before_the_kept, past_the_end, position_of, type_name
+from worm.errors import Expired, Invalid, NotFound, SnapshotExpired, Unavailable, shown
+from worm.formats import Position, position_of, type_name
 from worm.log import DatabaseKind, DbKeys, LogReader
 from worm.pages.apply import Memtable
 from worm.pages.cache import BlockCache
@@ -50,7 +50,9 @@ def lsn_at(store: Store, root: PagesRoot, name: str, moment: datetime, *, clock:
     low = known[-1] if known else Mark(ms=0, lsn=branch.base, slot=0)
     if not known and log.boundary() > 0:
         oldest = f"LSN {branch.horizon}"
-        raise before_the_kept(f"branch {name!r} at", moment.isoformat(), oldest, key=keys.log, hint=WINDOW)
+        raise SnapshotExpired.before_the_kept(
+            f"branch {name!r} at", moment.isoformat(), oldest, key=keys.log, hint=WINDOW
+        )
     slot = log.slot_at(moment, low.slot)
     if slot > low.slot:
         segment = log.segment(slot)
@@ -250,7 +252,7 @@ class PageReader:
         if place > self.head_lsn:
             self.refresh()
         if place > self.head_lsn:
-            raise past_the_end("LSN", place, self.head_lsn, key=self.keys.log)
+            raise NotFound.past_the_end("LSN", place, self.head_lsn, key=self.keys.log)
         self.pages.check_readable(self.name, place)
         return place
 

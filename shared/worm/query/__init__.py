@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from worm.query import budget, request_text
     from worm.query.aggregate import Aggregate, Distinct, Percentiles
     from worm.query.execute import Answer, Reader, current_states, read_documents
-    from worm.query.filters import LIST_MAX, Filter
+    from worm.query.filters import Filter
     from worm.query.needs import Request, is_covered
     from worm.query.own_writes import DocumentState, IndexedValues, OtherStates, OwnWrite, OwnWrites
-    from worm.query.planner import REBUILD, Cost, Plan
+    from worm.query.planner import Cost, Plan
     from worm.query.query import Sort
     from worm.query.stream import Stream
 else:
@@ -31,10 +31,10 @@ else:
         aggregate: Aggregate Distinct Percentiles
         budget:
         execute: Answer Reader current_states read_documents
-        filters: Filter LIST_MAX
+        filters: Filter
         needs: Request is_covered
         own_writes: DocumentState IndexedValues OtherStates OwnWrite OwnWrites
-        planner: Cost Plan REBUILD
+        planner: Cost Plan
         query: Sort
         request_text:
         stream: Stream

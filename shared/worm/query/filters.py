@@ -52,7 +52,6 @@ TYPES = ("null", "boolean", "number", "integer", "string", "array", "object")
 
 DEPTH_MAX = 32
 NODES_MAX = 1_000
-LIST_MAX = 10_000
 VALUES_MAX = 50_000
 CHARACTERS_MAX = 1024 * 1024
 _NESTING_MAX = 4 * DEPTH_MAX + 64  # at most four brackets per level of logic, plus a document's depth for a value
@@ -360,6 +359,8 @@ Scan: TypeAlias = "Callable[[Columns, cells.Positions], cells.Positions]"
 class Filter:
     """A compiled filter. `tree` is its structure, `source` its canonical JSON."""
 
+    LIST_MAX = 10_000
+
     def __init__(self, tree: Node, source: bytes) -> None:
         self.tree = tree
         self.source = source
@@ -616,8 +617,8 @@ def _check_operand(op: str, value: JsonValue, path: str) -> None:
     if op in ("$in", "$nin", "$all"):
         if not isinstance(value, list):
             raise Invalid(f"{op} needs a list, not {type_name(value)}", path=path)
-        if len(value) > LIST_MAX:
-            raise Invalid(f"{op} allows at most {LIST_MAX:,} values, not {len(value):,}", path=path)
+        if len(value) > Filter.LIST_MAX:
+            raise Invalid(f"{op} allows at most {Filter.LIST_MAX:,} values, not {len(value):,}", path=path)
     elif op in RANGES and not isinstance(value, int | float | str):
         raise Invalid(f"{op} needs a number, a string or a boolean, not {type_name(value)}", path=path)
     elif op == "$exists" and not isinstance(value, bool):

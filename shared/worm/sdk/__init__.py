@@ -15,16 +15,16 @@ from worm.doors import door
 
 if TYPE_CHECKING:
     from worm.sdk import migration_rules, operators
-    from worm.sdk.access import Result, Seen, Touched
+    from worm.sdk.access import Result
     from worm.sdk.aio import aconnect
-    from worm.sdk.bulk import Verb
     from worm.sdk.class_schema import schema_of
     from worm.sdk.class_source import source_of
     from worm.sdk.classes import Document, Index, ManifestSettings, ModelSettings, Ref, SnapshotSettings, collection_of
     from worm.sdk.database import Worm, connect
-    from worm.sdk.document import About, DocumentDict, decode_version, encode_version, note_of_write
+    from worm.sdk.document import About, DocumentDict, note_of_write
     from worm.sdk.feed import ChangeRows
     from worm.sdk.html import NO_FIELD, change_text
+    from worm.sdk.jobs import JobModel
     from worm.sdk.merging import BranchChange, MergeResult
     from worm.sdk.migrating import MigrationReport
     from worm.sdk.model import Model
@@ -33,24 +33,22 @@ if TYPE_CHECKING:
     from worm.sdk.restoring import RestoreChange
     from worm.sdk.rows import Rows
     from worm.sdk.searching import HistoryEntry, HistoryRows
-    from worm.sdk.shapes import Dicts
     from worm.sdk.sql import SqlRows, json_row, run_sql_page
     from worm.sdk.transacting import DocumentTransaction
-    from worm.sdk.writing import DocumentDraft
 else:
     __getattr__ = door(
         __name__,
         """
-        access: Result Seen Touched
+        access: Result
         aio: aconnect
-        bulk: Verb
         class_schema: schema_of
         class_source: source_of
         classes: Document Index ManifestSettings ModelSettings Ref SnapshotSettings collection_of
         database: Worm connect
-        document: About DocumentDict decode_version encode_version note_of_write
+        document: About DocumentDict note_of_write
         feed: ChangeRows
         html: NO_FIELD change_text
+        jobs: JobModel
         merging: BranchChange MergeResult
         migrating: MigrationReport
         migration_rules:
@@ -61,9 +59,7 @@ else:
         restoring: RestoreChange
         rows: Rows
         searching: HistoryEntry HistoryRows
-        shapes: Dicts
         sql: SqlRows json_row run_sql_page
         transacting: DocumentTransaction
-        writing: DocumentDraft
         """,
     )

@@ -10,14 +10,11 @@ pydantic class carries the same, separate from its fields.
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
-from binascii import Error as NotBase64
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from types import NoneType
-from typing import Any, Self, TypedDict, cast
+from typing import Any, Self, TypedDict
 from urllib.parse import quote
 from uuid import UUID
 
@@ -29,10 +26,6 @@ from worm.sdk.html import document_html
 ATTRIBUTE = "__worm__"
 """A pydantic object has its provenance in its `__dict__` under this name. It is not a field: it is neither dumped nor
 compared, but copied and pickled."""
-
-
-SEQ_END = 10**19
-"""For seqs of oplog entries: none has more than 19 digits."""
 
 
 class About(TypedDict, total=False):
@@ -60,7 +53,7 @@ class Provenance:
 
     @property
     def version(self) -> str | None:
-        return encode_version(self.at)
+        return self.at.encode()
 
     @property
     def seq(self) -> int | None:
@@ -159,40 +152,6 @@ def is_same(one: Mapping[str, JsonValue], other: Mapping[str, JsonValue]) -> boo
 
 def _contents(document: Mapping[str, JsonValue]) -> bytes:
     return dumps({name: value for name, value in document.items() if name not in ("id", "updatedAt")})
-
-
-# Versions as text
-
-
-def encode_version(at: DocumentVersion) -> str | None:
-    if at.etag is None and at.commit is None and at.seq is None:
-        return None
-    seq = (
-        at.seq if at.etag is None and at.commit is None else None
-    )  # if it is learned later, it must not change the version
-    text = dumps([at.etag, at.commit, seq])
-    return urlsafe_b64encode(text).decode().rstrip("=")
-
-
-def decode_version(version: object) -> DocumentVersion:
-    """`Invalid` for anything but a version that a document had."""
-    try:
-        if not isinstance(version, str):
-            raise ValueError
-        body = urlsafe_b64decode(version.encode() + b"=" * (-len(version) % 4))
-        (etag, commit, seq) = cast("list[JsonValue]", loads_document(b'{"v":' + body + b"}")["v"])
-    except (ValueError, NotBase64, Invalid, TypeError):
-        raise _no_version(version) from None
-    if not isinstance(etag, str | None) or type(commit) not in (int, NoneType) or type(seq) not in (int, NoneType):
-        raise _no_version(version)
-    if (commit is not None and cast(int, commit) < 0) or (seq is not None and not 1 <= cast(int, seq) < SEQ_END):
-        raise _no_version(version)
-    return DocumentVersion(etag, None, cast("int | None", commit), cast("int | None", seq))
-
-
-def _no_version(given: object) -> Invalid:
-    hint = "take it from a document that you read: document.version"
-    return Invalid(f"{shown(given)} is not the version of a document", path="if_version", hint=hint)
 
 
 # Actor, reason and metadata of a write

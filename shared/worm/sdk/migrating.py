@@ -23,7 +23,7 @@ from worm.clock import attempts
 from worm.collections import Document, DocumentVersion
 from worm.errors import Conflict, Corrupt, Invalid, WormError, shown
 from worm.formats import JsonObject, JsonValue, check_json, dumps, loads_own, shapes
-from worm.sdk.document import About, DocumentDict, encode_version, is_same
+from worm.sdk.document import About, DocumentDict, is_same
 from worm.sdk.migration_rules import Change, Rule, apply_rules, name_of, rules_of
 from worm.sdk.model import Model
 from worm.sdk.values import check_function
@@ -220,7 +220,7 @@ class _Migration:
                 return
             try:
                 commit = self._collection.origins.commit_of(entity_id, found)
-                version = encode_version(DocumentVersion(found.etag, found.version_id, commit))
+                version = DocumentVersion(found.etag, found.version_id, commit).encode()
                 self._model.replace(changed, if_version=version, **self._about)
             except Conflict:
                 if attempt == ATTEMPTS - 1:

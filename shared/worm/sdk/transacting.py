@@ -20,11 +20,11 @@ from typing import Any, Self, TypeVar, cast, overload
 
 from pydantic import BaseModel
 
-from worm.collections import AGAIN, Document
+from worm.collections import AGAIN, Document, DocumentVersion
 from worm.errors import Conflict, Hint, Invalid, shown
 from worm.formats import SINGLETON_ID
 from worm.sdk.access import D, Touched
-from worm.sdk.document import DocumentDict, Provenance, decode_version
+from worm.sdk.document import DocumentDict, Provenance
 from worm.sdk.model import Model
 from worm.sdk.shapes import model_name
 from worm.spaces import KnownDocument, SpaceModel, Write
@@ -138,7 +138,9 @@ class DocumentTransaction:
                 hint="require it before you write it",
             )
         if if_version is not None:
-            entry.logged.match(entry.id, entry.known, chosen._version_seen(entry.id, decode_version(if_version)))
+            entry.logged.match(
+                entry.id, entry.known, chosen._version_seen(entry.id, DocumentVersion.decode(if_version))
+            )
 
     def delete(self, model: ModelName, id: object = SINGLETON_ID) -> bool:
         """Delete the document; False if it does not exist."""

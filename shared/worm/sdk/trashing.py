@@ -13,7 +13,7 @@ from worm.collections import Document, DocumentVersion, Trashed, origins
 from worm.errors import Conflict, Hint, Invalid, UniqueViolation, WormError
 from worm.formats import SINGLETON_ID, JsonObject
 from worm.sdk.access import D, Seen, Touched
-from worm.sdk.document import About, DocumentDict, Provenance, decode_version
+from worm.sdk.document import About, DocumentDict, Provenance
 from worm.sdk.writing import Writing
 from worm.store import Lost, Object
 
@@ -77,7 +77,7 @@ class Trashing(Writing[D]):
     def _check_trashed(self, entity_id: str, if_version: str | None) -> None:
         if if_version is None:
             return
-        wanted = self._version_seen(entity_id, decode_version(if_version))
+        wanted = self._version_seen(entity_id, DocumentVersion.decode(if_version))
         tombstone = self._collection.trash.tombstone(entity_id)
         if tombstone is not None and not self._is_deleted_version(entity_id, tombstone.etag, wanted):
             raise Conflict(

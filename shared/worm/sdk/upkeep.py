@@ -57,11 +57,10 @@ class Upkeep(Session):
             >>> [(model.model, model.change) for model in db.plan_push().models]
             [('Customer', 'same'), ('Note', 'same')]
         """
-        from worm.upkeep import plan_push
 
         check_function(progress, "progress")
         self.folder.flush()
-        return plan_push(self.store, self.schema, sample=sample, progress=progress)
+        return PushPlan.of(self.store, self.schema, sample=sample, progress=progress)
 
     def verify(self, models: Names = None) -> list[VerifyReport]:
         """Compare all derived data with the documents, as `worm verify` does. Reads only.

@@ -15,7 +15,7 @@ from worm.collections import Deletion, Document, DocumentVersion, Holders, Sight
 from worm.errors import Conflict, Hint, Invalid, NotFound
 from worm.formats import SINGLETON_ID, JsonObject, JsonValue, dumps_document
 from worm.sdk.access import Access, D, Seen, Touched, check_time, missing
-from worm.sdk.document import About, DocumentDict, Provenance, decode_version, is_same
+from worm.sdk.document import About, DocumentDict, Provenance, is_same
 from worm.store import Gone, Lost, Object, ObjectInfo
 
 CHANGE_ATTEMPTS = 60
@@ -281,7 +281,7 @@ class Writing(Access[D]):
         """The deleted document (only its id if it was invalid), or None if it did not exist."""
         self._begin_write()
         actor, note = self._actor(about), {**(self._note(about) or {}), **(note or {})} or None
-        wanted = expected if if_version is None else self._version_seen(entity_id, decode_version(if_version))
+        wanted = expected if if_version is None else self._version_seen(entity_id, DocumentVersion.decode(if_version))
         if self.logged is not None:
             removed = self.logged.delete(entity_id, actor, note=note, parent=wanted)
             return (
@@ -405,7 +405,7 @@ class Writing(Access[D]):
         """`Conflict` if the stored document does not have that version."""
         if if_version is None:
             return
-        wanted = self._version_seen(entity_id, decode_version(if_version))
+        wanted = self._version_seen(entity_id, DocumentVersion.decode(if_version))
         if not _is_of(seen, wanted):
             now = self._session.store.head(self._collection.documents.key(entity_id))
             raise self._conflict(entity_id, wanted.etag, now)

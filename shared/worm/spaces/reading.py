@@ -13,7 +13,8 @@ from datetime import datetime
 from typing import cast
 
 from worm import forks
-from worm.formats import Position, dumps, past_the_end, position_of
+from worm.errors import NotFound
+from worm.formats import Position, dumps, position_of
 from worm.spaces.backend import Backend, Looking, Moment, Reads
 from worm.spaces.replay import UNKNOWN, EntityState, Known, content, line_of, load, nothing_known, visible_heads
 from worm.spaces.results import Entity, Presence, parsed_document
@@ -145,7 +146,7 @@ def seq_of(reads: Reads, at: Position | None, newest: int, path: str = "at") -> 
     if isinstance(place, datetime):
         return _seq_at(reads, place, newest)
     if place > newest:
-        raise past_the_end("commit", place, newest)
+        raise NotFound.past_the_end("commit", place, newest)
     return place
 
 

@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 
 from worm.collections import Collection
 from worm.tables import JobPlan, Paper
-from worm.upkeep import Prices, SparkCluster
+from worm.upkeep import costs
 
 A_SECOND: Mapping[str, float] = {
-    "GET": SparkCluster.documents_a_second,
-    "HEAD": SparkCluster.documents_a_second,
+    "GET": costs.SparkCluster.documents_a_second,
+    "HEAD": costs.SparkCluster.documents_a_second,
     "LIST": 20,
     "VERSIONS": 20,
     "PUT": 50,
 }
 """Requests that a processor makes in a second, with what it does about the answers."""
 ROWS_A_SECOND = 20_000
-CLUSTER = SparkCluster(15)
+CLUSTER = costs.SparkCluster(15)
 """The default limit of spark_jobs/template.yaml."""
 SIZES = (10_000_000, 100_000_000, 1_000_000_000)
 PLANNED = {"rebuild": ("rebuild", "incremental"), "verify": ("verify",), "export": ("export",)}
@@ -30,18 +30,18 @@ def plan(job: str, paper: Paper) -> JobPlan:
     return JobPlan.of(job, paper, CLUSTER.processors * 4)
 
 
-def hours(one: JobPlan, cluster: SparkCluster = CLUSTER) -> float:
+def hours(one: JobPlan, cluster: costs.SparkCluster = CLUSTER) -> float:
     waiting = sum(number / A_SECOND[kind] for kind, number in one.requests.items())
     computing = sum(stage.rows for stage in one.stages) / ROWS_A_SECOND
     return cluster.start_minutes / 60 + (waiting + computing) / cluster.processors / 3600
 
 
-def usd(one: JobPlan, prices: Prices, cluster: SparkCluster = CLUSTER) -> tuple[float, float]:
+def usd(one: JobPlan, prices: costs.Prices, cluster: costs.SparkCluster = CLUSTER) -> tuple[float, float]:
     """For S3 requests, and for processors and memory."""
     return prices.s3(one.requests), cluster.usd(hours(one, cluster), prices)
 
 
-def summary(plans: Sequence[JobPlan], prices: Prices) -> list[str]:
+def summary(plans: Sequence[JobPlan], prices: costs.Prices) -> list[str]:
     """A table in Markdown."""
     lines = [
         "| Job | Documents | Tasks | Largest task: ids, read, held | LIST, GET, PUT | S3, compute | Hours |",
@@ -60,11 +60,11 @@ def summary(plans: Sequence[JobPlan], prices: Prices) -> list[str]:
     return lines
 
 
-def billion(prices: Prices | None = None) -> list[str]:
+def billion(prices: costs.Prices | None = None) -> list[str]:
     """The plans of all jobs at all sizes, as docs/emr.md shows them."""
     jobs = [job for several in PLANNED.values() for job in several]
     plans = [plan(job, Paper.example(size)) for job in jobs for size in SIZES]
-    return summary(plans, prices or Prices.read())
+    return summary(plans, prices or costs.Prices.read())
 
 
 def stages(one: JobPlan) -> list[str]:
@@ -79,7 +79,7 @@ def stages(one: JobPlan) -> list[str]:
 
 def described(job: str, collection: Collection) -> list[str]:
     """What `--plan` prints."""
-    paper, prices = Paper.of(collection), Prices.read()
+    paper, prices = Paper.of(collection), costs.Prices.read()
     lines = list[str]()
     for one in (plan(name, paper) for name in PLANNED[job]):
         lines += [f"{collection.name}: {one.job}", "", *stages(one), "", *summary([one], prices), ""]

@@ -22,12 +22,7 @@ from worm.spark.cluster import JobSpec, parallelism
 from worm.spark.inventory import CONFIGURE, MANIFEST_NAME, Inventory, InventoryFile, open_inventory
 from worm.spark.rebuild_tasks import run
 from worm.store import Version, open_store
-from worm.upkeep import (
-    Session,
-    SweptRange,
-    TaskSweep,
-    sweep_range,
-)
+from worm.upkeep import Session, SweptRange, TaskSweep
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -152,11 +147,11 @@ def _rows_in(
 
 
 def _sweep(spec: JobSpec, within: IdRange) -> SweptRange:
-    return sweep_range(Session(spec.store(), schema=spec.schema()), spec.model, within)
+    return SweptRange.of(Session(spec.store(), schema=spec.schema()), spec.model, within)
 
 
 def _sweep_shown(spec: JobSpec, horizon: str, within: IdRange, rows: Iterator[Row]) -> SweptRange:
-    return sweep_range(Session(spec.store(), schema=spec.schema()), spec.model, within, (rows, horizon))
+    return SweptRange.of(Session(spec.store(), schema=spec.schema()), spec.model, within, (rows, horizon))
 
 
 def _itself(number: int) -> int:

@@ -161,6 +161,18 @@ class Version:
         """Whether the id names this version of the key."""
         return same_version(self.version_id, version_id)
 
+    @property
+    def exact_name(self) -> tuple[str, str]:
+        """What distinguishes this version from the others of its key."""
+        return self.name_of(self.version_id, self.etag)
+
+    @staticmethod
+    def name_of(version_id: str | None, etag: str | None) -> tuple[str, str]:
+        """While versioning is suspended, each write replaces the null version, and only the etag distinguishes it from
+        the previous one."""
+        name = version_id or NULL_VERSION
+        return name, (etag or "") if name == NULL_VERSION else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Read:

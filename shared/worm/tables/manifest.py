@@ -31,13 +31,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from typing import Protocol, TypeVar, cast
 
-from worm.collections import CUT, REBUILT, SEQ_MAX, Change, Row, row_weight
+from worm.collections import CUT, REBUILT, Change, OplogEntry, Row
 from worm.formats import JsonValue, ModelDef, dumps, shapes
 from worm.tables.sealed import seal, unseal
 from worm.values import dataclass
 
 V = TypeVar("V")
-SEQS, ETAGS = shapes.object_of(shapes.whole_number(1, SEQ_MAX)), shapes.object_of(shapes.TEXT)
+SEQS, ETAGS = shapes.object_of(shapes.whole_number(1, OplogEntry.SEQ_MAX)), shapes.object_of(shapes.TEXT)
 MANIFEST = shapes.record(
     "a manifest that this version of worm reads",
     {
@@ -91,7 +91,7 @@ class Manifest:
         return max(len(self.entities), both)
 
     def weight(self, entity_id: str) -> int:
-        return row_weight(entity_id, self.entities.get(entity_id))
+        return Change.weight_of(entity_id, self.entities.get(entity_id))
 
     def folded(self, changes: Iterable[Change]) -> Manifest | None:
         """The manifest with the newer changes; None if all of them are already folded."""

@@ -16,7 +16,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Generic
 
-from worm.collections import IdRange, punctual
+from worm.collections import IdRange
 from worm.errors import Corrupt
 from worm.tables.layout import PARTITION_BYTES, T
 from worm.tables.root import Piece, Root
@@ -78,8 +78,8 @@ class TableRanges(Generic[T]):
         while last < len(pieces) and size + pieces[last].size <= RANGE_BYTES:
             size, last = size + pieces[last].size, last + 1
         end = None if last == len(pieces) else pieces[last].start
-        if end is not None and punctual(end) > start:
-            end = punctual(end)
+        if end is not None and IdRange.punctual(end) > start:
+            end = IdRange.punctual(end)
         return IdRange(start, end), pieces[first:last]
 
     def _read(self, root: Root[T], within: IdRange, pieces: Sequence[Piece]) -> tuple[IdRange, T]:

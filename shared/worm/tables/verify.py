@@ -30,19 +30,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from worm.collections import (
-    SEQ_MAX,
-    Change,
-    Collection,
-    Document,
-    Head,
-    Heads,
-    IdRange,
-    OplogEntry,
-    Seqs,
-    exact_name,
-    origins,
-)
+from worm.collections import Change, Collection, Document, Head, Heads, IdRange, OplogEntry, Seqs, origins
 from worm.errors import Corrupt, Invalid
 from worm.formats import dumps
 from worm.store import NULL_VERSION, Object, Version
@@ -213,7 +201,7 @@ class _Entity:
         if missing is not None:
             first, last = missing
             what = f"no entry {first}" if first == last else f"no entries {first} to {last}"
-            self._report.differ("oplog-gap", key(self._id, min(first, SEQ_MAX)), f"{what} ({EXPLAINED})")
+            self._report.differ("oplog-gap", key(self._id, min(first, OplogEntry.SEQ_MAX)), f"{what} ({EXPLAINED})")
             self._check_archives()
             return None, self._report
         try:
@@ -265,13 +253,13 @@ class _Entity:
 
     def _check_versions(self, entries: Sequence[OplogEntry]) -> None:
         """Exactly one entry names every version that changed something, or one entry names it as skipped."""
-        named = Counter(exact_name(entry) for entry in entries if not entry.metadata.get("reverted"))
+        named = Counter(entry.exact_name for entry in entries if not entry.metadata.get("reverted"))
         skipped = {name for entry in entries for name in _skipped(entry)}
         for version, around in self._surroundings(entries):
             name = version.version_id
             if name is None:
                 continue  # the store keeps no versions: only the current document can be checked
-            known = named[exact_name(version)]
+            known = named[version.exact_name]
             if known > 1 and name != NULL_VERSION:
                 self._report.differ("version-twice", version.key, f"version {name} has {known} entries")
             if known == 0 and name not in skipped and not self._needs_no_entry(version, around):
@@ -283,15 +271,15 @@ class _Entity:
         capture saw the version."""
         first: dict[tuple[str, str], int] = {}
         for at, entry in enumerate(entries):
-            first.setdefault(exact_name(entry), at)
-        last = {exact_name(entry): at for at, entry in enumerate(entries)}
+            first.setdefault(entry.exact_name, at)
+        last = {entry.exact_name: at for at, entry in enumerate(entries)}
         ends = [len(entries)]
         for version in self._versions:
-            ends.append(first.get(exact_name(version), ends[-1]))
+            ends.append(first.get(version.exact_name, ends[-1]))
         start = len(entries)
         for version, end in zip(reversed(self._versions), reversed(ends[:-1]), strict=True):
             yield version, entries[start:end]
-            start = last.get(exact_name(version), start)
+            start = last.get(version.exact_name, start)
 
     def _needs_no_entry(self, version: Version, around: Sequence[OplogEntry]) -> bool:
         """Whether capture would have skipped it. A delete marker changes nothing if the history has no document, or has

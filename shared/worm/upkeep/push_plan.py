@@ -131,6 +131,23 @@ class PushPlan:
     models: tuple[ModelPlan, ...] = ()
     stranded: tuple[str, ...] = ()
 
+    @classmethod
+    def of(
+        cls,
+        store: Store,
+        schema: Schema,
+        *,
+        sample: int | None = None,
+        check_new: bool = True,
+        progress: ModelProgress = unwatched,
+    ) -> PushPlan:
+        """What pushing the schema would do. Reads only. `sample`: check at most this many documents of each model (0:
+        none). `check_new` False: documents of new models are not checked."""
+        if sample is not None and (type(sample) is not int or sample < 0):
+            raise Invalid(f"must be a whole number of at least 0, not {shown(sample)}", path="sample")
+        scope = ScanScope(sample, check_new, progress)
+        return plan_over(store, store.get(layout.SCHEMA_KEY), schema, scope)
+
     @property
     def is_nothing(self) -> bool:
         return not self.is_first and all(one.change == "same" for one in self.models)
@@ -154,22 +171,6 @@ class PushPlan:
             "stranded": list(self.stranded),
             "models": [one.to_json() for one in self.models],
         }
-
-
-def plan_push(
-    store: Store,
-    schema: Schema,
-    *,
-    sample: int | None = None,
-    check_new: bool = True,
-    progress: ModelProgress = unwatched,
-) -> PushPlan:
-    """What pushing the schema would do. Reads only. `sample`: check at most this many documents of each model (0:
-    none). `check_new` False: documents of new models are not checked."""
-    if sample is not None and (type(sample) is not int or sample < 0):
-        raise Invalid(f"must be a whole number of at least 0, not {shown(sample)}", path="sample")
-    scope = ScanScope(sample, check_new, progress)
-    return plan_over(store, store.get(layout.SCHEMA_KEY), schema, scope)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,6 @@ from worm.collections import (
     IdRange,
     Survey,
     division,
-    plan_ranges,
 )
 from worm.errors import Invalid, Unavailable
 from worm.store import Version, Won, in_parallel
@@ -78,6 +77,25 @@ class SweptRange:
     shown: list[tuple[str, str]] = field(default_factory=list)
     """Some of the problems: the key, and the reason."""
 
+    @classmethod
+    def of(
+        cls, session: Session, model: str, within: IdRange, shown: tuple[Iterable[Row], str] | None = None
+    ) -> SweptRange:
+        """Record what no event reported in this range. `shown`: what an inventory shows of it, in place of listing it,
+        and its horizon."""
+        table, report, result = session.table(model), SweepReport(model), cls()
+        how = How(forever, resume=False, folds=True, progress=lambda listed: None)
+        kind = _Histories if table.collection.definition.oplog else _Documents
+        swept = kind(session, table, how, report)
+        swept.until, swept.shown = within.end, None if shown is None else _held(*shown)
+        swept.run(SweepCursor(within.start))
+        result.change_sets = swept.written
+        result.listed, result.reconciled, result.recorded = report.listed, report.reconciled, report.recorded
+        result.problems, result.late = len(report.problems), len(swept.late)
+        documents = table.collection.documents
+        result.shown = [(documents.key(one), reason) for one, reason in list(report.problems.items())[:SHOWN_MAX]]
+        return result
+
 
 class TaskSweep:
     """What is done once, before and after the tasks."""
@@ -102,7 +120,7 @@ class TaskSweep:
     def ranges(self, least: int, documents: int = 0) -> list[IdRange]:
         """One for each task. `least`: how many at least; `documents`: about how many there are, if that is known."""
         known = max(self.known(), documents)
-        return plan_ranges(self._table.collection, max(least, known // IDS_PER_TASK))
+        return self._table.collection.ranges(max(least, known // IDS_PER_TASK))
 
     def fold(self, key: str) -> int:
         """Fold one change set. If it is gone, `tables` has folded it, or the next sweep finds its entities."""
@@ -132,25 +150,6 @@ def _held(rows: Iterable[Row], horizon: str) -> _Shown | None:
     listed, part by part."""
     kept = list(islice(rows, division.IDS_OF_A_TASK_MAX + 1))
     return _Shown(sorted(kept, key=_id_of), horizon) if len(kept) <= division.IDS_OF_A_TASK_MAX else None
-
-
-def sweep_range(
-    session: Session, model: str, within: IdRange, shown: tuple[Iterable[Row], str] | None = None
-) -> SweptRange:
-    """Record what no event reported in this range. `shown`: what an inventory shows of it, in place of listing it, and
-    its horizon."""
-    table, report, result = session.table(model), SweepReport(model), SweptRange()
-    how = How(forever, resume=False, folds=True, progress=lambda listed: None)
-    kind = _Histories if table.collection.definition.oplog else _Documents
-    swept = kind(session, table, how, report)
-    swept.until, swept.shown = within.end, None if shown is None else _held(*shown)
-    swept.run(SweepCursor(within.start))
-    result.change_sets = swept.written
-    result.listed, result.reconciled, result.recorded = report.listed, report.reconciled, report.recorded
-    result.problems, result.late = len(report.problems), len(swept.late)
-    documents = table.collection.documents
-    result.shown = [(documents.key(one), reason) for one, reason in list(report.problems.items())[:SHOWN_MAX]]
-    return result
 
 
 class _InTask:

@@ -409,19 +409,19 @@ class Unseen:
     count: int
     first: tuple[tuple[str, str], ...]
 
-
-def unseen_uploads(session: Session, name: str) -> Unseen:
-    """Lists the collection without its system keys."""
-    collection, models = session.collection(name), list(session.schema.models.values())
-    count, first = 0, list[tuple[str, str]]()
-    for scan in IdRange().scans(collection.path, beside_system_keys=True):
-        for listed in session.store.list(scan.prefix, start_after=scan.after):
-            if scan.is_over(listed.key):
-                break
-            if _is_hidden(listed.key) or session.resolver.parse(listed.key).kind is not KeyKind.UNKNOWN:
-                continue
-            miss = nearest_miss(session.resolver, models, listed.key)
-            if miss.model is not None and miss.model.name == name:
-                count += 1
-                first += [(listed.key, miss.reason)] if count <= UNSEEN_SHOWN_MAX else []
-    return Unseen(name, count, tuple(first))
+    @classmethod
+    def of(cls, session: Session, name: str) -> Unseen:
+        """Lists the collection without its system keys."""
+        collection, models = session.collection(name), list(session.schema.models.values())
+        count, first = 0, list[tuple[str, str]]()
+        for scan in IdRange().scans(collection.path, beside_system_keys=True):
+            for listed in session.store.list(scan.prefix, start_after=scan.after):
+                if scan.is_over(listed.key):
+                    break
+                if _is_hidden(listed.key) or session.resolver.parse(listed.key).kind is not KeyKind.UNKNOWN:
+                    continue
+                miss = nearest_miss(session.resolver, models, listed.key)
+                if miss.model is not None and miss.model.name == name:
+                    count += 1
+                    first += [(listed.key, miss.reason)] if count <= UNSEEN_SHOWN_MAX else []
+        return cls(name, count, tuple(first))

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from worm.clock import iso_seconds, moment_of
-from worm.collections import Collection, IdRange, ranges_between
+from worm.collections import Collection, IdRange
 from worm.errors import Corrupt, Expired
 from worm.spark.source.cells import Batches
 from worm.spark.source.entities import AT_ONCE, Span, changes_of
@@ -137,7 +137,7 @@ def partitions_of(collection: Collection, legs: Sequence[Leg]) -> list[InputPart
     if len(found) == 1:
         return [ChangesPartition(legs, within) for within in found[0]]
     starts = [within.start for ranges in found for within in ranges]
-    return [ChangesPartition(legs, within) for within in ranges_between(starts)] if starts else []
+    return [ChangesPartition(legs, within) for within in IdRange.between(starts)] if starts else []
 
 
 def read_changes(reading: Reading, partition: InputPartition) -> Iterator[pa.RecordBatch]:

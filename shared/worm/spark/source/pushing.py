@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from worm.errors import Invalid
 from worm.formats import JsonValue, ModelDef
-from worm.query import LIST_MAX, Filter
+from worm.query import Filter
 from worm.spark.source.schema import documents_schema
 
 if TYPE_CHECKING:  # Spark 4.0 does not have it
@@ -86,7 +86,7 @@ class _Translator:
         value = getattr(given, "value", None)
         if name == "In":
             values = list(value or ())
-            known = len(values) <= LIST_MAX and all(_is_exact(one, kind) for one in values if one is not None)
+            known = len(values) <= Filter.LIST_MAX and all(_is_exact(one, kind) for one in values if one is not None)
             return (path[0], "$in", [one for one in values if one is not None]) if known else None
         if not _is_exact(value, kind):
             return None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from worm.collections import IdRange, plan_ranges
+from worm.collections import IdRange
 from worm.errors import WormError
 from worm.spark.source.cells import Batches
 from worm.spark.source.pushing import pushed
@@ -58,7 +58,7 @@ class WormReader(DataSourceReader):
             if reading.options.read_from == "table":
                 raise planned
             LOG.info("%s: reads the documents: %s", name, planned.message)
-        return [IdPartition(one) for one in plan_ranges(reading.spec.collection(), reading.options.partitions)]
+        return [IdPartition(one) for one in reading.spec.collection().ranges(reading.options.partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, TablePartition):

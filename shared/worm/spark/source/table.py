@@ -26,10 +26,10 @@ from pyarrow.parquet import ParquetFile
 from pyspark.sql.types import BooleanType, DataType, DoubleType, LongType, StringType, StructType, TimestampType
 
 from worm.clock import Ids, moment_of
-from worm.collections import IDS_PER_RANGE_MAX, ChangeSet, Collection, IdRange, is_cut
+from worm.collections import ChangeSet, Collection, IdRange, is_cut
 from worm.errors import Corrupt, Invalid, WormError
 from worm.formats import ModelDef
-from worm.query import REBUILD, is_covered
+from worm.query import is_covered
 from worm.spark.source.cells import Cells
 from worm.spark.source.entities import CHUNK, documents_of
 from worm.spark.source.rows import Reading, Rows, read_range
@@ -67,6 +67,7 @@ _SAME_TYPES: dict[str, type[DataType]] = {
 }
 """Types of columns in Parquet files, and the types of frames that show the same."""
 INSTEAD = 'or use .option("from", "documents")'
+REBUILD = f"run `worm table rebuild` to rebuild it, {INSTEAD}"
 GONE = "if the frame was made more than a day ago, load it again; otherwise run `worm repair`, or read from documents"
 
 
@@ -112,9 +113,9 @@ def shares(reading: Reading) -> list[Share] | WormError:
         return damage
     root = tree.file.held.value
     if root is None:
-        return Invalid(f"{collection.name} has no table yet", hint=f"{REBUILD}, {INSTEAD}")
+        return Invalid(f"{collection.name} has no table yet", hint=REBUILD)
     if tree.is_stale(root):
-        return Invalid(f"the table of {collection.name} was made with other fields", hint=f"{REBUILD}, {INSTEAD}")
+        return Invalid(f"the table of {collection.name} was made with other fields", hint=REBUILD)
     if is_auto and _is_waiting(collection, root.last_updated, reading.now):
         return Invalid(f"changes have been waiting for the table of {collection.name} for more than a minute")
     return found
@@ -149,7 +150,7 @@ def _spread(tree: ManifestTree, root: Root[Manifest], tasks: int) -> list[Share]
         for piece, within, ids in zip(pieces, ranges, cut(delta.ids(), starts), strict=True)
     ]
     deltas = () if is_small else root.deltas
-    tasks = max(tasks, -(-root.count // IDS_PER_RANGE_MAX))
+    tasks = max(tasks, IdRange.least_for(root.count))
     return [Share(tuple(some), deltas) for some in chunked(slices, -(-len(slices) // tasks))]
 
 

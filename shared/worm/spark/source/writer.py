@@ -20,10 +20,10 @@ from pyspark.sql.types import StructType
 
 from worm.errors import Conflict, Invalid
 from worm.formats import SINGLETON_ID, JsonObject
-from worm.sdk import About, Dicts, Worm
+from worm.sdk import About, JobModel, Worm
 from worm.spark.cluster import JobSpec
 from worm.spark.source.options import WriteOptions
-from worm.spark.source.saving import JobModel, Saver
+from worm.spark.source.saving import Saver
 from worm.spark.source.values import document_of
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Writing:
 
     def saver(self) -> Saver:
         session, name = self.session(), self.spec.model
-        model = JobModel(session, name, Dicts(session.schema.model(name)))
+        model = JobModel.of(session, name)
         task = TaskContext.get()
         is_rerun = self.is_rerun or (task is not None and task.attemptNumber() > 0)
         about: About = {"actor": self.options.actor, "metadata": self.note or None}

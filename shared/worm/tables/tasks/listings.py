@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from worm.clock import iso_seconds
-from worm.collections import Collection, IdRange, KeyInfo, KeyKind, Seqs, division, seqs_add
+from worm.collections import Collection, IdRange, KeyInfo, KeyKind, Seqs, division
 from worm.store import Listed, Version
 
 HISTORY = (KeyKind.OPLOG, KeyKind.ARCHIVE)
@@ -47,7 +47,7 @@ class Shown:
             if is_there:
                 self.etag, self.modified = version.etag, iso_seconds(version.last_modified)
         elif is_there:
-            seqs_add(self.seqs, info)
+            self.seqs.add(info)
             self._forget()
         elif not is_latest and info.kind is KeyKind.OPLOG and info.seq is not None:
             self.changed.add(info.seq)

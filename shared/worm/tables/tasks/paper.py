@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from worm.collections import PART_IDS, TASK_IDS_MAX, Collection, claim_slices, division, known_ids
+from worm.collections import Collection, IdWalk, claim_slices, division
 from worm.errors import Invalid
 from worm.formats import ModelDef, load_schema
 from worm.tables.index import PART_POSTINGS_MAX, parts_wanted
@@ -65,7 +65,7 @@ class Paper:
     @classmethod
     def of(cls, collection: Collection) -> Paper:
         """A collection whose table says how large it is."""
-        known, root = known_ids(collection), Table(collection).manifest.root()
+        known, root = collection.known_ids(), Table(collection).manifest.root()
         if not known.count:
             raise Invalid(f"{collection.name} has no table that says how many documents there are", hint=REBUILD)
         per_row = 0 if root is None or not root.is_spread else -(-root.size // max(1, root.count))
@@ -183,11 +183,11 @@ class JobPlan:
 
 def _rebuild(paper: Paper, tasks: int, most: int) -> Iterator[Stage]:
     count = paper.documents
-    ids = min(count, TASK_IDS_MAX)  # however the ids are distributed: without a table, nobody knows
+    ids = min(count, IdWalk.TASK_IDS_MAX)  # however the ids are distributed: without a table, nobody knows
     read = ids * paper.read_bytes
-    listings = _listings(paper) + LISTINGS_OF_A_RANGE * count / PART_IDS
+    listings = _listings(paper) + LISTINGS_OF_A_RANGE * count / IdWalk.PART_IDS
     requests = {"GET": paper.reads * count, "LIST": listings, "PUT": paper.staged_files}
-    held = min(count, PART_IDS) * NAME_HELD + BYTES_MAX * STAGED_HELD
+    held = min(count, IdWalk.PART_IDS) * NAME_HELD + BYTES_MAX * STAGED_HELD
     yield Stage("stage", tasks, ids, read, held, requests, count)
     yield from _base(paper, tasks, most)
     yield from _claims(paper, "restore claims")

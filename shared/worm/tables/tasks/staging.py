@@ -27,20 +27,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import Generic, Literal, cast
 
-from worm.collections import (
-    HEAD,
-    SEQ_MAX,
-    Change,
-    Collection,
-    Head,
-    Heads,
-    IdRange,
-    IdWalk,
-    Row,
-    documents_of,
-    histories_of,
-    row_weight,
-)
+from worm.collections import Change, Collection, Head, Heads, IdRange, IdWalk, OplogEntry, Row
 from worm.errors import Corrupt
 from worm.formats import JsonValue, dumps, loads_own, shapes
 from worm.store import chunked, in_parallel
@@ -75,7 +62,7 @@ STAGED = shapes.record(
     {"id": shapes.TEXT},
     {
         "row": shapes.nullable(shapes.OBJECT),
-        "head": shapes.nullable(HEAD),
+        "head": shapes.nullable(Head.SHAPE),
         "etag": shapes.nullable(shapes.TEXT),
         "modified": shapes.TEXT,
         "damage": shapes.nullable(shapes.tuple_of("what is damaged", reason=shapes.TEXT, key=shapes.TEXT)),
@@ -112,7 +99,7 @@ class StagedRow:
 
     @property
     def weight(self) -> int:
-        return row_weight(self.id, self.row)
+        return Change.weight_of(self.id, self.row)
 
     @property
     def updated(self) -> str:
@@ -234,14 +221,14 @@ class SourceRows:
         return self._recorded() if self._collection.definition.oplog else self._documents()
 
     def _recorded(self) -> Iterator[StagedRow]:
-        walk = IdWalk(histories_of(self._collection), self._within)
+        walk = IdWalk.of_histories(self._collection, self._within)
         for part in walk:
             recorded = {one: seqs for one, seqs in part.items() if seqs is not None}
             yield from map(StagedRow.of, newest_changes(self._collection, recorded))
         self.rest = walk.rest
 
     def _documents(self) -> Iterator[StagedRow]:
-        walk = IdWalk(documents_of(self._collection), self._within)
+        walk = IdWalk.of_documents(self._collection, self._within)
         for part in walk:
             for chunk in chunked(part, CHUNK):
                 for entity_id, found in read_rows(self._collection, chunk).items():
@@ -511,7 +498,7 @@ def catch_up(
     for row in staging.rows_within(files, within):
         if row.id in ids:
             # For a damaged entity, no entry counts; if somebody repairs it in the meantime, the next sweep notices.
-            staged[row.id] = SEQ_MAX if row.damage is not None else row.seq, row.etag
+            staged[row.id] = OplogEntry.SEQ_MAX if row.damage is not None else row.seq, row.etag
         elif row.head is None:
             unknown.append((row.id, row.etag))
     if isinstance(stored, Manifest) and not staging.collection.definition.oplog:
