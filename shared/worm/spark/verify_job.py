@@ -37,7 +37,7 @@ from worm.spark.verify_tasks import (
     base_postings,
     check,
     compare_parts,
-    correct_document,
+    mend,
     share_row,
     slice_deltas,
 )
@@ -115,7 +115,7 @@ def fix(spark: SparkSession, spec: JobSpec) -> Mended:
     """Record changes that no event reported, then rebuild tables and claims."""
     definition, total = spec.collection().definition, Mended()
     if definition.oplog:
-        for one in run(spark, for_spec(correct_document, spec), planned_shares(spark, spec), f"{spec.model}: record"):
+        for one in run(spark, for_spec(mend, spec), planned_shares(spark, spec), f"{spec.model}: record"):
             total.add(one, SHOWN_MAX)
     if definition.oplog or definition.keeps_manifest:
         report = rebuild(spark, spec)

@@ -119,7 +119,7 @@ def compare_parts(
 
 @dataclass
 class Mended:
-    """The result of `correct_document`: how many entries it wrote, and the keys of entities that it could not repair, with the
+    """The result of `mend`: how many entries it wrote, and the keys of entities that it could not repair, with the
     reason. `left` has the first of them, `left_count` their number."""
 
     appended: int = 0
@@ -141,7 +141,7 @@ class Mended:
                 self.left[key] = reason
 
 
-def correct_document(spec: JobSpec, share: division.Share) -> Mended:
+def mend(spec: JobSpec, share: division.Share) -> Mended:
     """Record changes that no event reported, and write missing time marks. Nothing is recorded into a gap."""
     mended = Mended()
     for portion in share.portions:

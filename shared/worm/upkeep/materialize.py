@@ -43,6 +43,6 @@ class Materializer:
             return {}  # no schema is pushed, so there are no models
         return self._session.schema.models
 
-    def correct_document(self, model: str, entity_id: str) -> bool:
+    def mend(self, model: str, entity_id: str) -> bool:
         """Set one document to the state of the log, if it has an older commit than it should."""
         return correct_document(self._session.collection(model), entity_id)
