@@ -35,7 +35,7 @@ from worm.tables.layout import HEADS_PARTS_MAX
 from worm.tables.root import Piece, cuts, encode_directory
 from worm.tables.tasks import paper as planning
 from worm.tables.tasks.deltas import FOLDED_BYTES_MAX
-from worm.tables.tasks.incremental import compare_range
+from worm.tables.tasks.incremental import RangeTasks
 from worm.tables.tasks.paper import (
     BYTES_OF_A_TASK_MAX,
     JOBS,
@@ -48,11 +48,11 @@ from worm.tables.tasks.staging import (
     PartPlan,
     Question,
     StagedFile,
+    Staging,
     Wish,
     overlapping,
     part_plans,
     questions,
-    staged_within,
     starts_of,
 )
 from worm.upkeep.costs import Prices
@@ -152,7 +152,7 @@ def test_the_requests_of_a_plan_are_those_that_tasks_make(oplog: bool, monkeypat
     with spent() as staged:
         files = [file for within in ranges for file in stage_rows(spec, within).files]
     with spent() as compared:
-        found = [compare_range(collection, within, (), is_listed=False, is_sliced=False) for within in ranges]
+        found = [RangeTasks(collection).compare(within, (), is_listed=False, is_sliced=False) for within in ranges]
     with spent() as checked:
         rows = [row for share in shares for row in _checked(spec, share)]
     assert (sum(file.count for file in files), sum(one.read for one in found)) == (COUNT, COUNT // 100)
@@ -269,7 +269,7 @@ def test_files_and_pieces_of_a_range_are_found_without_looking_at_all(ids: set[s
     pairs = [ordered[at : at + 2] for at in range(0, len(ordered), 2)]
     files = [StagedFile(one[0], one[0], one[-1], len(one), 0) for one in pairs]
     wanted = [one.file for one in files if one.last >= start and (within.end is None or one.first < within.end)]
-    assert list(staged_within(files, within)) == wanted
+    assert list(Staging.within(files, within)) == wanted
     pieces = [Piece(one, 1, 1, one) for one in ["", *ordered]]
     assert overlapping(pieces, within) == [
         piece
