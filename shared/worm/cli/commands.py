@@ -1,7 +1,7 @@
 """The tree of commands: the name and location of each. A command's module is imported when the command is called.
 
 `worm --help` shows the help that this module repeats, so it imports no command; a test compares it with the docstrings.
-`worm GROUP --help` imports the commands of the group. `main` handles the process (streams, errors, exit codes). To add
+`worm GROUP --help` imports the commands of the group. `main` handles signals, `program` errors and exit codes. To add
 a command, change only this module and the command's own.
 
 It must load no command: `worm --version` and `--help` read only this one.
