@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-from worm.forks import in_child
+from worm import forks
 
 CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = [high + low for high in CROCKFORD for low in CROCKFORD]
@@ -74,7 +74,7 @@ class _SystemRandom(random.SystemRandom):
     def __init__(self) -> None:
         super().__init__()
         self._begin()
-        in_child(self._begin)
+        forks.in_child(self._begin)
 
     def _begin(self) -> None:
         """Start with an empty buffer: after a fork, the buffered bits belong to the parent."""

@@ -15,7 +15,7 @@ from worm.collections.collection import Collection
 from worm.collections.id_ranges import IdRange, known_ids, plan_ranges
 from worm.collections.layout import StorageResolver
 from worm.formats import load_schema
-from worm.formats.ids import needs_escape
+from worm.formats.fields import needs_escape
 from worm.store.memory import MemoryStore
 
 SEEDED = Ids.seeded(1)

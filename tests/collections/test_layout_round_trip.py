@@ -24,7 +24,7 @@ from worm.collections.layout import (
 )
 from worm.errors import Invalid
 from worm.formats import load_schema
-from worm.formats.ids import ID_TYPES, SINGLETON_ID, IdType, check_id, new_id, typed_problem
+from worm.formats.fields import ID_TYPES, SINGLETON_ID, IdType, check_id, new_id, typed_problem
 from worm.upkeep.why import nearest_miss
 
 LAYOUTS = ("root", "collection", "inline")

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from worm.errors import Invalid
-from worm.formats.ids import IdType, escape_id, id_of, id_problem, id_segment, needs_escape, segment_id
+from worm.formats.fields import IdType, escape_id, id_of, id_problem, id_segment, needs_escape, segment_id
 
 UUID_TEXT = "1b4e28ba-2fa1-4d2e-883f-0016d3cca427"
 ODD = st.text("aA0b./%@+ -~é\x00\x1f\U0010ffff", max_size=6)

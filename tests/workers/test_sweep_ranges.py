@@ -23,7 +23,7 @@ from worm.collections.entries import Change, Head, Heads
 from worm.collections.id_ranges import IdRange
 from worm.collections.reconcile import Survey
 from worm.errors import Corrupt, Denied, Invalid, Unavailable, WormError
-from worm.formats.ids import id_problem, id_segment
+from worm.formats.fields import id_problem, id_segment
 from worm.store.base import Object, ObjectInfo, Read, Version, acceptable
 from worm.tables.ranges import TableRanges
 from worm.tables.root import Counted, Piece, Root

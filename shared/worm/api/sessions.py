@@ -12,9 +12,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from worm import forks
 from worm.collections import layout
 from worm.errors import WormError
-from worm.forks import new_lock
 from worm.formats import Schema
 from worm.sdk import Worm
 from worm.store import NotModified
@@ -65,8 +65,8 @@ class SharedSession:
 
     def __init__(self, open_session: Callable[[], Worm]) -> None:
         self._open_session = open_session
-        self._lock = new_lock()
-        self._refreshing = new_lock()
+        self._lock = forks.new_lock()
+        self._refreshing = forks.new_lock()
         self._current: _Open | None = None
         self._left: list[_Open] = []
         self._etag: str | None = None

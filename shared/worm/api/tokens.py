@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import cast
 
+from worm import forks
 from worm.api.identity import Identity
 from worm.clock import Clock, Ids, iso_seconds, moment_of
 from worm.errors import Conflict, Corrupt, Invalid, NotFound, shown
-from worm.forks import new_lock
 from worm.formats import JsonObject, JsonValue, dumps, loads_own, shapes
 from worm.store import Lost, Store
 from worm.values import dataclass
@@ -205,7 +205,7 @@ class KnownTokens:
     """The tokens that a process has read, for a short time."""
 
     def __init__(self) -> None:
-        self._lock = new_lock()
+        self._lock = forks.new_lock()
         self._known: dict[str, tuple[float, Token]] = {}
 
     def identity_of(self, text: str, store: Store, clock: Clock) -> Identity | None:

@@ -1,7 +1,7 @@
 """Ranges of ids: how several processes divide the listing and reading of one collection.
 
 Ids are compared as text, keys by bytes. The two orders differ in two things.
-- Ids that need an escape (`formats/ids.py`) are in their own block, where all keys start with `%`. Inside and
+- Ids that need an escape (`formats/fields.py`) are in their own block, where all keys start with `%`. Inside and
   outside the block, segments have the order of their ids. So a range is one scan of each.
 - The characters before `/`, such as `-` and `.`, sort before the `/` that ends an id in a key: `a-b/…` comes before
   `a/…` although `a` is before `a-b`. So a scan begins at the range's start and ends at its end. It skips ids that only

@@ -1,7 +1,7 @@
 """Builds and parses every key of a bucket in one place.
 
 - *document*: `org/customers/<id>/<file>`; a singleton's is `org/settings/<file>` and its id is `_`. In this and all
-  other keys, `<id>` is the id's segment: the id itself, or escaped where it needs an escape (`formats/ids.py`).
+  other keys, `<id>` is the id's segment: the id itself, or escaped where it needs an escape (`formats/fields.py`).
 - *system directory*: `.oplog`, `.snapshots`, `.worm.trash`, in one of three layouts: `root` (`.oplog/customers/<id>/`),
   `collection` (`org/customers/.oplog/<id>/`), `inline` (`org/customers/<id>/.oplog/`).
 - *system key*: any key with a segment that starts with a dot, or under `db/`. Documents never have one, so workers drop
@@ -159,6 +159,8 @@ class StorageResolver:
             SNAPSHOTS_DIR: schema.storage.snapshots_layout,
             TRASH_DIR: schema.storage.trash_layout,
         }
+        self._directories = {name: model.location.directory for name, model in schema.models.items()}
+        self._singletons = {name for name, model in schema.models.items() if model.is_singleton}
         self._by_directory = {model.location.directory: model for model in schema.models.values()}
         self._by_collection = {model.collection: model for model in schema.models.values()}
 
@@ -169,16 +171,21 @@ class StorageResolver:
 
     def collection_path(self, model: str) -> str:
         """`org/customers/`."""
-        return self._schema.model(model).location.directory + "/"
+        return self._directory(model) + "/"
+
+    def _directory(self, model: str) -> str:
+        given: object = model
+        found = self._directories.get(given) if isinstance(given, str) else None
+        return self._schema.model(model).location.directory if found is None else found
 
     def entity_path(self, model: str, id: str) -> str:
         """`org/customers/<id>/`: the directory of the document."""
-        definition = self._schema.model(model)
+        directory = self._directory(model)
         check_safe(id)
-        if definition.is_singleton:
-            definition.check_id(id)
-            return definition.location.directory + "/"
-        return f"{definition.location.directory}/{id_segment(id)}/"
+        if model in self._singletons:
+            self._schema.model(model).check_id(id)
+            return f"{directory}/"
+        return f"{directory}/{id_segment(id)}/"
 
     def document_key(self, model: str, id: str) -> str:
         definition = self._schema.model(model)

@@ -34,14 +34,16 @@ if TYPE_CHECKING:
         duration_seconds,
         load_schema,
     )
-    from worm.formats.fields import FieldDef, FieldsDef, is_datetime
-    from worm.formats.ids import (
+    from worm.formats.fields import (
         SINGLETON_ID,
+        FieldDef,
+        FieldsDef,
         IdType,
         check_safe,
         escape_id,
         id_problem,
         id_segment,
+        is_datetime,
         segment_id,
         segment_problem,
         unescape_id,
@@ -75,9 +77,9 @@ else:
         """
         definition: EVERYTHING_ELSE IndexDef LakeDef Layout ManifestDef Mode ModelDef ModelPath SYSTEM_FIELDS Schema
         definition: SnapshotsDef StorageDef TIME_FIELDS duration_seconds load_schema
-        fields: FieldDef FieldsDef is_datetime
+        fields: FieldDef FieldsDef IdType SINGLETON_ID check_safe escape_id id_problem id_segment is_datetime segment_id
+        fields: segment_problem unescape_id
         frames:
-        ids: IdType SINGLETON_ID check_safe escape_id id_problem id_segment segment_id segment_problem unescape_id
         members: Problem
         position: Position moment_in_utc position_of
         shapes:

@@ -19,11 +19,16 @@ from typing import ClassVar, Literal, Self, get_args
 
 from worm.clock import Ids
 from worm.errors import Corrupt, Invalid, NotFound, shown
-from worm.formats.fields import Check, FieldDef, compile_object, field_definition, field_name_problems, field_problems
-from worm.formats.ids import (
+from worm.formats.fields import (
     ID_TYPES,
+    Check,
+    FieldDef,
     IdType,
     check_id,
+    compile_object,
+    field_definition,
+    field_name_problems,
+    field_problems,
     id_of,
     id_problem,
     id_text,

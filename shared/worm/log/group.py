@@ -16,9 +16,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from worm import forks
 from worm.clock import Clock, Ids, SystemClock
 from worm.errors import CommitStateUnknown, Invalid, Unavailable, WormError
-from worm.forks import in_child, new_lock
 from worm.formats import JsonObject
 from worm.log.segment import FRAME_ROOM, LogTransaction
 from worm.log.writer import LogWriter
@@ -166,11 +166,11 @@ class GroupCommit:
         self.committed = 0
         self._clock = clock or SystemClock()
         self._ids = ids or Ids.system(self._clock)
-        self._queued = new_lock()
-        self._turn = new_lock()
+        self._queued = forks.new_lock()
+        self._turn = forks.new_lock()
         self._closed = False
         self._begin()
-        in_child(self._begin)
+        forks.in_child(self._begin)
         limit = writer.config.log_segment_max_bytes - 4 * FRAME_ROOM
         self._bytes_max = limit
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from typing import Self
 
+from worm import forks
 from worm.clock import Clock, Ids, SystemClock
 from worm.errors import Invalid, NotFound, shown
-from worm.forks import in_child, new_lock
 from worm.formats import JsonObject, Position, check_json
 from worm.log.common import check_name
 from worm.log.config import LogConfig
@@ -70,10 +70,10 @@ class CommitLog:
             raise NotFound(
                 f"there is no log {name!r} at {store.url}", key=self.keys.root, hint="the first commit creates it"
             )
-        self._opening = new_lock()
+        self._opening = forks.new_lock()
         self._closed = False
         self._begin()
-        in_child(self._begin)
+        forks.in_child(self._begin)
 
     def _begin(self) -> None:
         """A forked child is not the writer."""

@@ -13,9 +13,9 @@ from concurrent.futures import Future
 from hashlib import sha256
 from typing import NamedTuple
 
+from worm import forks
 from worm.clock import Clock, Ids
 from worm.errors import CommitStateUnknown, Expired, Invalid, Unavailable, WormError, shown
-from worm.forks import in_child, new_lock
 from worm.formats import JsonObject, dumps
 from worm.log.common import check_name
 from worm.log.group import GroupCommit
@@ -43,10 +43,10 @@ class Retries:
     """The named transactions that a writer knows. Thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = new_lock()
+        self._lock = forks.new_lock()
         self._known: dict[str, _Known] = {}
         self._begin()
-        in_child(self._begin)
+        forks.in_child(self._begin)
 
     def _begin(self) -> None:
         self._under_way: dict[str, tuple[Future[int], bytes]] = {}

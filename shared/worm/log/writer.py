@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Self
 
+from worm import forks
 from worm.clock import Clock, Ids, SystemClock, backoff
 from worm.errors import CommitStateUnknown, Corrupt, Denied, Fenced, Invalid, Unavailable, WormError
-from worm.forks import in_child
 from worm.formats import JsonObject
 from worm.log.config import LogConfig
 from worm.log.fence import LogFiles, ReadRoot, boundary_of, take_lease
@@ -82,7 +82,7 @@ class LogWriter:
         self._end: Segment | None = None
         self._end_written: _Moment = self._moment()
         self._stopped: WormError | None = None
-        in_child(self._end_in_child)
+        forks.in_child(self._end_in_child)
 
     def _end_in_child(self) -> None:
         """A forked child must not write into the slots of its parent: both would believe that they own them."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from worm.pages.manifest import Layer, PageConfig
     from worm.pages.opening import open_pages
     from worm.pages.reader import PageReader
+    from worm.pages.records import check_data
     from worm.pages.root import PagesRoot
     from worm.pages.tools import PageTools
     from worm.pages.upkeep import CompactReport, Maintainer
@@ -37,6 +38,7 @@ else:
         manifest: Layer PageConfig
         opening: open_pages
         reader: PageReader
+        records: check_data
         root: PagesRoot
         space_record:
         tools: PageTools

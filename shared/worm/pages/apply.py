@@ -17,9 +17,9 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from worm import forks
 from worm.clock import Clock, Deadline, Ids, SystemClock
 from worm.errors import Expired, Fenced
-from worm.forks import new_rlock
 from worm.log import DbKeys, LogReader, Segment
 from worm.pages.layer_file import PageVersion, build_layers
 from worm.pages.layer_name import LayerName
@@ -191,7 +191,7 @@ class Memtable:
         self.epoch = 0
         self.end = Segment(slot, 0, "", lsn - base, 0, "fence") if slot else None
         self._versions: dict[str, list[PageVersion]] = {}
-        self._lock = new_rlock()
+        self._lock = forks.new_rlock()
 
     def copy(self) -> Memtable:
         """A copy that can develop independently."""

@@ -26,8 +26,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar, cast
 
+from worm import forks
 from worm.errors import Corrupt
-from worm.forks import in_child, new_lock
 from worm.pages.layer_file import Block, LayerIndex
 
 _ENDING = ".piece"
@@ -70,10 +70,10 @@ class BlockCache:
         self.disk_hits = 0
         self._limit = memory_bytes
         self._used = 0
-        self._lock = new_lock()
+        self._lock = forks.new_lock()
         self._items: OrderedDict[tuple[str, int], LayerIndex | Block | Whole] = OrderedDict()
         self._loads: dict[tuple[str, int], object] = {}
-        in_child(self._begin_again)
+        forks.in_child(self._begin_again)
         self._files = PieceFiles(disk, disk_bytes) if disk is not None and disk_bytes > 0 else None
 
     def index(self, key: str, load: Callable[[], bytes]) -> LayerIndex:
@@ -179,7 +179,7 @@ class PieceFiles:
     def __init__(self, folder: Path, limit_bytes: int) -> None:
         self._folder = folder
         self._limit = limit_bytes
-        self._lock = new_lock()
+        self._lock = forks.new_lock()
         self._used: int | None = None  # None: the directory was not scanned yet
         self._added = 0
 

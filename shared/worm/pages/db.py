@@ -16,16 +16,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
+from worm import forks
 from worm.clock import Clock, Ids, SystemClock, iso_millis
 from worm.errors import Conflict, Expired, Fenced, Invalid, NotFound, Unavailable, WormError, shown
-from worm.forks import new_lock
 from worm.formats import JsonObject, type_name
 from worm.log import DatabaseKind, Lease, LogWriter, NamedCommit, Segment
 from worm.pages.apply import Flusher
 from worm.pages.compact import Compactor
 from worm.pages.manifest import MAIN, PageBranch, PageConfig, Pages
 from worm.pages.reader import ROUNDS_MAX, PageReader
-from worm.pages.records import check_data, check_page, page_record, pages_of
+from worm.pages.records import check_page, page_record, pages_of
 from worm.pages.root import PagesRoot
 from worm.pages.upkeep import Background, CompactReport, maintain
 from worm.store import Store
@@ -85,7 +85,7 @@ class PageDb(PageReader):
         )
         self.flush_failure: WormError | None = None
         self._flusher = Flusher(store, self.root, ids)
-        self._flushing = new_lock()
+        self._flushing = forks.new_lock()
         self._flushed = clock.monotonic()
         self._ahead: list[Segment] = []
         self._background: Background | None = None
@@ -201,10 +201,6 @@ class PageDb(PageReader):
         if isinstance(given, str | bytes) or not isinstance(given, Sequence):
             raise Invalid(f"takes a list of JSON objects, not {shown(given)}", path="records")
         return self._group.submit([*records, *self._records(pages)], txn=txn)
-
-    def check_size(self, page: str, data: bytes) -> None:
-        """`Invalid` if this page store does not take so many bytes in a page."""
-        check_data(page, data, self.config.page_max_bytes)
 
     def flush(self) -> int:
         """Write what is in memory into layers; returns the LSN up to which layers have everything. Any process may do

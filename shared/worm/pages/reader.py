@@ -14,9 +14,9 @@ from heapq import merge
 from pathlib import Path
 from typing import Self
 
+from worm import forks
 from worm.clock import Clock, Ids, SystemClock
 from worm.errors import Expired, Invalid, NotFound, SnapshotExpired, Unavailable, shown
-from worm.forks import in_child, new_rlock
 from worm.formats import Position, position_of, type_name
 from worm.log import DatabaseKind, DbKeys, LogReader
 from worm.pages.apply import Memtable
@@ -97,9 +97,9 @@ class PageReader:
         self._has_log_root = self.keys.root == self.root.keys.root
         read_root = self.root.read_root if self._has_log_root else None
         self._log = LogReader(store, self.keys, read_root=read_root, clock=clock, ids=ids)
-        self._lock = new_rlock()
+        self._lock = forks.new_rlock()
         self._seen: _View | None = self._view_of(pages, None) if seen is None else seen
-        in_child(self._begin_again)
+        forks.in_child(self._begin_again)
 
     def _begin_again(self) -> None:
         self._seen = None

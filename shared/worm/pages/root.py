@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from worm import forks
 from worm.clock import Clock, Ids
 from worm.errors import Corrupt, Fenced, NotFound
-from worm.forks import new_rlock
 from worm.log import DatabaseKind, DbKeys, LogFiles, LogRoot, hints
 from worm.pages.invariants import PAGES
 from worm.pages.manifest import MEMBER, Pages, pages_of
@@ -82,7 +82,7 @@ class PagesRoot:
             store, self.keys.root, _Manifest.decode, _Manifest.encode, ids=ids, clock=clock, rules=_RULES
         )
         self._files = LogFiles(store, self.keys, clock=clock, ids=ids)
-        self._lock = new_rlock()
+        self._lock = forks.new_rlock()
 
     def read(self) -> Pages:
         """One conditional GET."""

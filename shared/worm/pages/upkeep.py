@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from worm import forks
 from worm.clock import Clock, Deadline, Ids, SystemClock
 from worm.errors import Fenced, NotFound
-from worm.forks import in_child, new_lock
 from worm.pages.apply import Applier
 from worm.pages.collect import PageCollector
 from worm.pages.compact import Compactor
@@ -125,10 +125,10 @@ class Background:
 
     def __init__(self, due: Callable[[], float | None], work: Callable[[], None]) -> None:
         self._due, self._work = due, work
-        self._lock = new_lock()
+        self._lock = forks.new_lock()
         self.is_closed = False
         self._begin()
-        in_child(self._begin)
+        forks.in_child(self._begin)
 
     def _begin(self) -> None:
         """In a forked child there is no thread."""

@@ -243,7 +243,8 @@ class Access(Generic[D]):
     def _await_others(self) -> None:
         """Before an answer from the table: what other sessions on this directory have saved is in it, or documents are
         read instead."""
-        self.table.lacks_saves = not self._session.folder.await_others(self.name)
+        others = self._session.folder.others
+        self.table.lacks_saves = others is not None and not others.have_folded([self.name])
 
     # Checks
 

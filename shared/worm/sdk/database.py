@@ -15,9 +15,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack, cast, get_args, overload
 
+from worm import forks
 from worm.clock import Clock, Ids, SystemClock
 from worm.errors import Conflict, Denied, Hint, Invalid, NotFound, WormError, shown
-from worm.forks import new_lock
 from worm.formats import JsonValue, Position, Schema, load_schema, position_of
 from worm.sdk.access import Result
 from worm.sdk.document import About, DocumentDict
@@ -158,9 +158,10 @@ class Worm(Upkeep):
         settings = Settings(actor=actor, reason=reason, maintenance=maintenance)
         super().__init__(store, settings, schema=schema, probe=probe, clock=clock, ids=ids)
         self._models: dict[str, Model[DocumentDict]] = {}
-        self._making = new_lock()
+        self._making = forks.new_lock()
         self._abandoned = self.folder.new_backlog(self._take_over)
-        self.folder.others = OtherSessions(self.folder.pending, self._abandoned, self.clock)
+        if self.folder.pending.is_needed:
+            self.folder.others = OtherSessions(self.folder.pending, self._abandoned, self.clock)
         self._has_looked = maintenance == "events" or (maintenance == "inline" and not is_directory(store))
 
     def __enter__(self) -> Self:

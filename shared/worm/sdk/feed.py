@@ -28,10 +28,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import cast
 
+from worm import forks
 from worm.clock import Clock, iso_seconds
 from worm.collections import Collection, Head, OplogEntry
 from worm.errors import Corrupt, Invalid, shown
-from worm.forks import in_child, new_lock
 from worm.formats import JsonObject, JsonValue, dumps, loads
 from worm.sdk.searching import ANY_TIME, HistoryEntry, HistoryRows, HistorySource, newest_entries
 from worm.sdk.sketch import PRIME, Sketch
@@ -493,10 +493,10 @@ class ChangeFeed:
     def __init__(self, read: Read, clock: Clock) -> None:
         self._read, self._clock = read, clock
         self._begin()
-        in_child(self._begin)
+        forks.in_child(self._begin)
 
     def _begin(self) -> None:
-        self._lock = new_lock()
+        self._lock = forks.new_lock()
         self._remembered: OrderedDict[str, dict[str, Remembered]] = OrderedDict()
 
     def start(self, names: Sequence[str], asked: Sequence[str] | None) -> ChangeRows:

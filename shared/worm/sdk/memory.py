@@ -20,9 +20,9 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Protocol
 
+from worm import forks
 from worm.clock import Clock, moment_of
 from worm.collections import Document, DocumentVersion, Head, Row
-from worm.forks import in_child, new_lock
 from worm.formats import IndexDef, JsonValue, ModelDef
 from worm.query import DocumentState, IndexedValues, OwnWrite, OwnWrites
 from worm.values import dataclass
@@ -53,9 +53,9 @@ class Memory(OwnWrites):
 
     def __init__(self, clock: Clock, definition: ModelDef) -> None:
         self._clock, self._definition = clock, definition
-        self._lock = new_lock()
+        self._lock = forks.new_lock()
         self._forget_all()
-        in_child(self._forget_all)
+        forks.in_child(self._forget_all)
 
     def _forget_all(self) -> None:
         self._own = WriteOverlay(self._clock, self._definition)
@@ -127,9 +127,9 @@ class RecordedHeads:
     """What the session recorded last of each document: hints, which may be out of date. Safe across threads."""
 
     def __init__(self) -> None:
-        self._lock = new_lock()
+        self._lock = forks.new_lock()
         self._forget_all()
-        in_child(self._forget_all)
+        forks.in_child(self._forget_all)
 
     def _forget_all(self) -> None:
         self._heads: OrderedDict[str, Head] = OrderedDict()

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from worm import forks
 from worm.clock import Clock, Ids, SystemClock
 from worm.errors import Denied, Invalid, NotFound, shown
-from worm.forks import new_lock
 from worm.formats import segment_problem
 from worm.store import Store, open_store, split_url
 
@@ -135,7 +135,7 @@ class OpenSpaces:
     def __init__(self, store: Store, clock: Clock, ids: Ids) -> None:
         self._store, self._clock, self._ids = store, clock, ids
         self._spaces: dict[str, Space] = {}
-        self._opening = new_lock()
+        self._opening = forks.new_lock()
 
     @staticmethod
     def database_of(name: str) -> str:

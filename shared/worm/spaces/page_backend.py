@@ -22,12 +22,12 @@ from functools import partial
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
+from worm import forks
 from worm.clock import Clock, Ids, moment_of
 from worm.errors import CommitStateUnknown, Conflict, Corrupt, Fenced, Invalid, NotFound, Unavailable, WormError
-from worm.forks import in_child, new_lock
 from worm.formats import JsonObject
 from worm.log import DbKeys, Lease, Segment
-from worm.pages import PageConfig, PageDb, PageReader, PageTools, space_record
+from worm.pages import PageConfig, PageDb, PageReader, PageTools, check_data, space_record
 from worm.spaces.backend import until_decided
 from worm.spaces.page_rows import PageReads, Pages, Source, blob_body
 from worm.spaces.requests import Asked, Asking, Desk, DeskOpen
@@ -58,10 +58,10 @@ class Turns:
     that owner's commits: taking over the log would only make them fail. `ended` is the last closed writer."""
 
     def __init__(self) -> None:
-        self._lock = new_lock()
+        self._lock = forks.new_lock()
         self.ended = ""
         self._begin()
-        in_child(self._begin)
+        forks.in_child(self._begin)
 
     def _begin(self) -> None:
         self._last: tuple[object, Future[int] | None] = (None, None)
@@ -91,7 +91,7 @@ class Lane:
         self._pages: Pages = {}
         self._count = 0
         self._last: Future[int] | None = None
-        self._lock = new_lock()
+        self._lock = forks.new_lock()
 
     def send(self, pages: Pages, record: JsonObject | None) -> Future[int] | None:
         """The commit that a turn has to wait for: its own commit, or the last one that it may have read from."""
@@ -129,7 +129,7 @@ class Lane:
     def _pages_of(self, record: JsonObject) -> dict[str, bytes]:
         written = space_record.space_pages(record)
         for page, data in written.items():
-            self.writer.check_size(page, data)
+            check_data(page, data, self.writer.config.page_max_bytes)
         return written
 
     def _arrived(self, commit: Future[int]) -> None:
@@ -189,7 +189,7 @@ class PageBackend(PageReads):
         self._clock, self._ids = clock, ids
         self._tools = PageTools(store, db_id, clock=clock, ids=ids)
         self._turn = turns_of(store, db_id)
-        self._opening = new_lock()
+        self._opening = forks.new_lock()
         self._asking = Asking(store, DbKeys(db_id), clock=clock, ids=ids)
         self._server: Server | None = None
         self._losses, self._opening_seconds = 0, OPENING_SECONDS
@@ -200,7 +200,7 @@ class PageBackend(PageReads):
         self._reader: PageReader | None = None
         self._begin()
         self._reader = PageReader.open(store, db_id, kind="space", clock=clock, ids=ids)
-        in_child(self._begin)
+        forks.in_child(self._begin)
         super().__init__(_Durable(lambda: self.reader))
 
     def _begin(self) -> None:
@@ -577,7 +577,7 @@ def _parts(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 _turns: WeakValueDictionary[tuple[str, str], Turns] = WeakValueDictionary()
-_turns_lock = new_lock()
+_turns_lock = forks.new_lock()
 
 
 def turns_of(store: Store, db_id: str) -> Turns:

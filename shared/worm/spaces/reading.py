@@ -12,8 +12,8 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import cast
 
+from worm import forks
 from worm.errors import NotFound
-from worm.forks import in_child, new_lock
 from worm.formats import Position, dumps, position_of
 from worm.spaces.backend import Backend, Looking, Moment, Reads
 from worm.spaces.replay import UNKNOWN, EntityState, Known, content, line_of, load, nothing_known, visible_heads
@@ -30,9 +30,9 @@ class StateCache:
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._lock = new_lock()
+        self._lock = forks.new_lock()
         self._begin()
-        in_child(self._begin)
+        forks.in_child(self._begin)
 
     def _begin(self) -> None:
         self._states: OrderedDict[tuple[str, str], EntityState] = OrderedDict()

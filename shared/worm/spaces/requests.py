@@ -27,9 +27,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from worm import forks
 from worm.clock import Clock, Ids
 from worm.errors import CommitStateUnknown, Corrupt, Denied, Fenced, Unavailable, WormError
-from worm.forks import in_child, new_lock
 from worm.formats import JsonObject, JsonValue, dumps, loads_own
 from worm.log import DbKeys
 from worm.store import NotModified, Read, Store
@@ -141,9 +141,9 @@ class Asking:
     def __init__(self, store: Store, keys: DbKeys, *, clock: Clock, ids: Ids) -> None:
         self._store, self._keys = store, keys
         self._clock, self._ids = clock, ids
-        self._queued, self._sending = new_lock(), new_lock()
+        self._queued, self._sending = forks.new_lock(), forks.new_lock()
         self._begin()
-        in_child(self._begin)
+        forks.in_child(self._begin)
 
     def _begin(self) -> None:
         """Starts with its own box; a forked child gets another."""

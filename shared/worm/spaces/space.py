@@ -8,9 +8,9 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Self, TypeVar
 
+from worm import forks
 from worm.clock import Clock, Ids, SystemClock, attempts
 from worm.errors import Invalid
-from worm.forks import in_child, new_lock
 from worm.formats import JsonObject, JsonValue, Position, same, type_name
 from worm.spaces import blobs, branches, checking, merging, replay
 from worm.spaces.backend import Backend, until_decided
@@ -94,9 +94,9 @@ class Space:
         self._committer = Committer(backend, self.config, self._clock, self._cache)
         self._handed = handed_commits(self._committer, backend)
         self._ids = ids or Ids.system(self._clock)
-        self._numbering = new_lock()
+        self._numbering = forks.new_lock()
         self._take_name()
-        in_child(self._take_name)
+        forks.in_child(self._take_name)
 
     def _take_name(self) -> None:
         """The name of this space's own transactions. A forked child takes another one: a commit under a name that its

@@ -15,9 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
+from worm import forks
 from worm.clock import Clock, SystemClock
 from worm.errors import CommitStateUnknown, Denied, Invalid, NotFound, Unavailable
-from worm.forks import around, in_child, new_lock, new_rlock
 from worm.formats import JsonValue, dumps
 from worm.spaces import sqlite_schema as sql
 from worm.spaces.rows import (
@@ -190,7 +190,7 @@ class TurnLock:
     """One turn at a time in this process, and none inside another."""
 
     def __init__(self) -> None:
-        self.lock = new_rlock()
+        self.lock = forks.new_rlock()
         self._is_taken = False
 
     @property
@@ -391,7 +391,7 @@ class SqliteBackend:
         self._clock = clock or SystemClock()
         self._factory = factory
         self._lock = TurnLock()
-        self._gate = new_lock()
+        self._gate = forks.new_lock()
         self._out: set[SqliteMoment] = set()
         self._readers: list[SqliteMoment] = []
         self._closed = False
@@ -399,8 +399,8 @@ class SqliteBackend:
         self._is_carried = False
         self._is_read_only = is_read_only(path)
         self._open: sqlite3.Connection | None = connect(path, self._clock, create=create, factory=factory)
-        around(self._let_go, self._go_on)
-        in_child(self._begin_again)
+        forks.around(self._let_go, self._go_on)
+        forks.in_child(self._begin_again)
 
     def __str__(self) -> str:
         return f"sqlite://{self.path}"

@@ -34,8 +34,8 @@ from enum import Enum
 from typing import Literal, Protocol
 from urllib.parse import quote, unquote
 
+from worm import forks
 from worm.errors import Invalid, WormError, shown
-from worm.forks import new_lock
 from worm.values import dataclass
 
 PUT_ID = "worm-put-id"
@@ -284,7 +284,7 @@ class RequestMeter:
     count what a background thread of the session does later for everybody (folding, upkeep)."""
 
     def __init__(self, outer: RequestMeter | None = None) -> None:
-        self._lock = new_lock()
+        self._lock = forks.new_lock()
         self._outer = outer
         self.requests: Counter[str] = Counter()
         self.bytes_read = 0
@@ -321,7 +321,7 @@ class RequestCounter:
     """Counts requests by kind (GET, HEAD, PUT, DELETE, LIST, VERSIONS) and bytes moved; safe across threads."""
 
     def __init__(self) -> None:
-        self._lock = new_lock()
+        self._lock = forks.new_lock()
         self._requests: Counter[str] = Counter()
         self.bytes_read = 0
         self.bytes_written = 0

@@ -25,9 +25,9 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
+from worm import forks
 from worm.clock import Clock, Ids, SystemClock
 from worm.errors import CommitStateUnknown, Denied, Invalid, Unavailable, WormError
-from worm.forks import in_child, new_lock
 from worm.store.base import (
     NOT_MODIFIED,
     PUT_ID,
@@ -71,10 +71,10 @@ class _Stripes:
         self._tree = tree
         self._folder = f"{tree.control}/locks"
         self._begin()
-        in_child(self._begin_again)
+        forks.in_child(self._begin_again)
 
     def _begin(self) -> None:
-        self._threads: list[threading.Lock] = [new_lock() for _ in range(STRIPES)]
+        self._threads: list[threading.Lock] = [forks.new_lock() for _ in range(STRIPES)]
         self.handles: dict[int, Handle] = {}
 
     def _begin_again(self) -> None:

@@ -13,9 +13,9 @@ from datetime import datetime
 from itertools import islice, takewhile
 from typing import ClassVar
 
+from worm import forks
 from worm.clock import Clock, Ids, SystemClock
 from worm.errors import Invalid
-from worm.forks import new_lock, new_rlock
 from worm.store.base import (
     NOT_MODIFIED,
     NULL_VERSION,
@@ -62,7 +62,7 @@ class MemoryStore(ResolvedWrites):
     """Objects in a dict; see the module header."""
 
     _named: ClassVar[dict[str, MemoryStore]] = {}
-    _named_lock: ClassVar[threading.Lock] = new_lock()
+    _named_lock: ClassVar[threading.Lock] = forks.new_lock()
 
     def __init__(
         self, name: str = "", *, versioned: bool = False, clock: Clock | None = None, ids: Ids | None = None
@@ -72,7 +72,7 @@ class MemoryStore(ResolvedWrites):
         self.clock = clock or SystemClock()
         self.ids = ids or Ids.system(self.clock)
         self.requests = RequestCounter()
-        self._lock = new_rlock()
+        self._lock = forks.new_rlock()
         self._history: dict[str, list[_Stored]] = {}
         self._keys: list[bytes] = []  # the keys of the history, in S3's order
         self._writes = 0

@@ -23,8 +23,8 @@ import logging
 from dataclasses import dataclass, field
 from threading import Lock
 
+from worm import forks
 from worm.clock import Clock, Ids, SystemClock
-from worm.forks import new_lock
 
 CUT = 0.8
 CUT_AGAIN = 0.5
@@ -59,7 +59,7 @@ class Rate:
         self.kind, self.place = kind, place
         self.per_second: float | None = None
         self._ids = ids
-        self._lock = new_lock()
+        self._lock = forks.new_lock()
         self._counted, self._count_began, self._count_before = 0, 0.0, 0.0
         self._next = self._cut_at = self._raised_at = self._began = 0.0
         self._raise = 0.0
@@ -164,7 +164,7 @@ class Pace:
 class _Shared:
     """The paces of this process. A forked child goes on with what its parent knew."""
 
-    lock: Lock = field(default_factory=new_lock)
+    lock: Lock = field(default_factory=forks.new_lock)
     paces: dict[tuple[str, str | None], Pace] = field(default_factory=dict)
 
 

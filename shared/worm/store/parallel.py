@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-from worm.forks import new_lock
+from worm import forks
 from worm.store.base import Store, at_work
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Room:
 
     def __init__(self, limit: int = TURN_BYTES) -> None:
         self._limit = limit
-        self._lock = new_lock()
+        self._lock = forks.new_lock()
         self._held = 0
         self.peak = 0
 

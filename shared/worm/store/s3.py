@@ -36,9 +36,9 @@ import obstore
 from obstore.exceptions import BaseError, NotModifiedError
 from obstore.store import S3Store as ObjectClient
 
+from worm import forks
 from worm.clock import Clock, Ids, SystemClock, attempts
 from worm.errors import Denied, Invalid, Unavailable, WormError, shown
-from worm.forks import in_child
 from worm.store.base import (
     NOT_MODIFIED,
     Attempt,
@@ -272,7 +272,7 @@ class _Forks:
 
     def __init__(self) -> None:
         self.is_child = False
-        in_child(self._mark)
+        forks.in_child(self._mark)
 
     def _mark(self) -> None:
         self.is_child = True
@@ -335,7 +335,7 @@ class S3Store(ResolvedWrites):
         self._objects: ObjectEngine = self._boto
         if not _forks.is_child:
             self._objects = ObstoreSide(object_client(bucket, self.endpoint_url, region, agent, timeout_seconds))
-            in_child(self._use_boto)
+            forks.in_child(self._use_boto)
 
     def _use_boto(self) -> None:
         self._left, self._objects = self._objects, self._boto  # keep obstore's client: closing it might wait, too

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import urlencode
 
+from worm import forks
 from worm.errors import Denied
-from worm.forks import importing, in_child, new_lock
 from worm.store.base import (
     NOT_MODIFIED,
     Attempt,
@@ -82,10 +82,10 @@ class BotoSide:
     timeout_seconds: float
     concurrency: int = 10
     _made: S3Client | None = None
-    _lock: threading.Lock = field(default_factory=new_lock)
+    _lock: threading.Lock = field(default_factory=forks.new_lock)
 
     def __post_init__(self) -> None:
-        in_child(self._begin_again)
+        forks.in_child(self._begin_again)
 
     def _begin_again(self) -> None:
         """A forked child opens its own connections."""
@@ -206,7 +206,7 @@ class BotoSide:
             return self._made
 
     def _make(self) -> S3Client:
-        with importing:
+        with forks.importing:
             return self._made_client()
 
     def _made_client(self) -> S3Client:
@@ -276,7 +276,7 @@ def _parsed(parse: Callable[[bytes], PageT], document: bytes) -> PageT:
 
 
 def calling(call: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
-    with importing:
+    with forks.importing:
         from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 
     try:

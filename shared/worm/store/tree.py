@@ -29,9 +29,9 @@ from typing import NamedTuple, TypeVar
 
 import orjson
 
+from worm import forks
 from worm.clock import Ids
 from worm.errors import Corrupt, Invalid
-from worm.forks import in_child, new_lock
 from worm.store.base import check_key, content_etag
 from worm.store.parallel import in_parallel
 from worm.store.posix import fcntl
@@ -503,11 +503,11 @@ class _Scratch:
         self._parent = parent
         self._ids = ids
         self._begin()
-        in_child(self._begin_again)
+        forks.in_child(self._begin_again)
 
     def _begin(self) -> None:
         self._held: Handle | None = None
-        self._taking = new_lock()
+        self._taking = forks.new_lock()
         self._numbers = count()
 
     def _begin_again(self) -> None:

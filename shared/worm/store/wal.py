@@ -43,8 +43,8 @@ from typing import NamedTuple, Protocol
 
 import orjson
 
+from worm import forks
 from worm.errors import Corrupt, EditKept, Invalid, Unavailable
-from worm.forks import in_child, new_lock
 from worm.formats import JsonObject, frames
 from worm.store.posix import fcntl
 from worm.values import dataclass
@@ -192,10 +192,10 @@ class Wal:
         self._files = files
         self._boot = boot_id()
         self._begin()
-        in_child(self._begin_again)
+        forks.in_child(self._begin_again)
 
     def _begin(self) -> None:
-        self._appending, self._counting, self._syncing, self._running = (new_lock() for _ in range(4))
+        self._appending, self._counting, self._syncing, self._running = (forks.new_lock() for _ in range(4))
         self._open: _Open | None = None
         self._presence: Handle | None = None
         self._poison: str | None = None

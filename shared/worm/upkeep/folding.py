@@ -36,9 +36,9 @@ from pathlib import Path
 from typing import Generic, TypeVar
 from weakref import WeakSet
 
+from worm import forks
 from worm.clock import Clock, Ids
 from worm.errors import Corrupt, WormError
-from worm.forks import in_child, new_lock
 from worm.formats import JsonObject, dumps, loads_own
 from worm.store import Store, is_directory
 from worm.values import dataclass
@@ -68,11 +68,11 @@ class Backlog(Generic[T]):
     def __init__(self, fold: Callable[[Sequence[T]], None], is_older: Callable[[T, T], bool], model: str = "") -> None:
         self._fold, self._is_older, self.model = fold, is_older, model
         self._begin()
-        in_child(self._begin)
+        forks.in_child(self._begin)
 
     def _begin(self) -> None:
         self._items: dict[str, T] = {}
-        self._lock, self._folding = new_lock(), new_lock()
+        self._lock, self._folding = forks.new_lock(), forks.new_lock()
 
     def __len__(self) -> int:
         return len(self._items)
@@ -109,16 +109,16 @@ class Folder:
         self.note = note
         self.pending = PendingNotes(note.store, note.clock, note.ids)
         self.others: OtherSessions | None = None
-        """For a session that can sweep."""
+        """On a directory, for a session that can sweep."""
         self._window = window_seconds
         self._backlogs: list[Backlog[object]] = []
         self._begin()
-        in_child(self._begin)
+        forks.in_child(self._begin)
         _folders.add(self)
 
     def _begin(self) -> None:
         """In a forked child the backlogs are empty and still belong to the same models."""
-        self._lock = new_lock()
+        self._lock = forks.new_lock()
         self._thread: threading.Thread | None = None
         self._due = threading.Event()
 
@@ -259,9 +259,9 @@ class UnfoldedNote:
 
     def __init__(self, store: Store, clock: Clock, ids: Ids) -> None:
         self.store, self.clock, self.ids = store, clock, ids
-        self._lock = new_lock()
+        self._lock = forks.new_lock()
         self._begin()
-        in_child(self._begin)
+        forks.in_child(self._begin)
 
     def _begin(self) -> None:
         self._models: set[str] = set()
@@ -304,10 +304,10 @@ class PendingNotes:
         self._store, self._clock, self._ids = store, clock, ids
         self.is_needed = is_directory(store)
         self._begin()
-        in_child(self._begin)
+        forks.in_child(self._begin)
 
     def _begin(self) -> None:
-        self._lock = new_lock()
+        self._lock = forks.new_lock()
         self._since: dict[str, float] = {}
         self._keys: set[str] = set()
 
@@ -359,8 +359,6 @@ class OtherSessions:
 
     def have_folded(self, models: Sequence[str]) -> bool:
         """Wait until everything that they have acknowledged is in the tables, or sweep. False: neither was possible."""
-        if not self._pending.is_needed:
-            return True
         self._sweeps.fold()  # what a killed session left: another thread may be sweeping it
         left = self._left(models)
         if not left:

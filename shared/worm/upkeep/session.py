@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from worm import forks
 from worm.clock import Clock, Ids, SystemClock
 from worm.collections import MAX_DOCUMENT_BYTES, Collection, StorageResolver, layout
 from worm.errors import Invalid, NotFound, shown
-from worm.forks import in_child, new_lock, new_rlock
 from worm.formats import Schema
 from worm.store import NotModified, Pool, Store, acceptable, ensure_safe, trust
 from worm.tables import Table
@@ -115,20 +115,20 @@ class Session:
         self.clock = clock or SystemClock()
         self.ids = ids or Ids.system(self.clock)
         self.folder = Folder(UnfoldedNote(store, self.clock, self.ids))
-        self.materializing = new_lock()  # of two concurrent runs in one session, the second has nothing to do
+        self.materializing = forks.new_lock()  # of two concurrent runs in one session, the second has nothing to do
         self._is_fixed = schema is not None
         self._etag: str | None = None
         self._must_probe = probe
         if not probe:
             trust(store)
         self._spaces: OpenSpaces | None = None
-        self._once = new_lock()
+        self._once = forks.new_lock()
         self._tables: dict[str, Table] = {}
         self._lakes: dict[str, Lake] = {}
         self._table_locks: dict[str, threading.RLock] = {}
         if schema is not None:
             self._use(schema)
-        in_child(self._begin_again)
+        forks.in_child(self._begin_again)
 
     def _begin_again(self) -> None:
         """A forked child starts with its own threads and tables. Spaces do this themselves."""
@@ -204,7 +204,7 @@ class Session:
     def table_lock(self, name: str) -> threading.RLock:
         """For threads that share the table of a model: a table is for one thread at a time."""
         with self._once:
-            return self._table_locks.setdefault(name, new_rlock())
+            return self._table_locks.setdefault(name, forks.new_rlock())
 
     def space(self, name: str) -> Space:
         """The space with this name. It is created if it does not exist.

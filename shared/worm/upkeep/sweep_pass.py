@@ -22,7 +22,7 @@ from itertools import islice
 from typing import Generic
 
 from worm.clock import Deadline, iso_seconds
-from worm.collections import Change, EntityOutcome, Head, Heads, IdRange, Survey
+from worm.collections import Change, Collection, EntityOutcome, Head, Heads, IdRange, Survey
 from worm.errors import Corrupt, Denied, Invalid, WormError
 from worm.store import Version
 from worm.tables import SWEEP_BYTES_MAX, Manifest, T, Table, TableRanges, Tree
@@ -146,7 +146,7 @@ class Pass(ABC, Generic[T]):
     def __init__(self, session: Session, table: Table, tree: Tree[T], how: How, report: SweepReport) -> None:
         self.session = session
         self.table = table
-        self.collection = table.collection
+        self.collection: Collection = table.collection
         self.how = how
         self.report = report
         self.ranges = TableRanges(tree)

@@ -24,8 +24,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from worm import forks
 from worm.errors import CommitStateUnknown, Conflict, Corrupt, Denied, Invalid, NotFound, Unavailable, WormError
-from worm.forks import in_child
 from worm.formats import frames
 from worm.log.journal.records import record_of
 from worm.log.journal.state import LogFold
@@ -54,7 +54,7 @@ class FileLog:
         elif not os.path.lexists(self.path):
             raise NotFound(f"there is no {OPLOG} in {directory}", key=str(self.path))
         self._lock = FileLock(directory, self.disk)
-        in_child(self._leave)
+        forks.in_child(self._leave)
         try:
             with translated(self.path):
                 self._open(create)

@@ -32,9 +32,9 @@ from typing import Self
 
 import orjson
 
+from worm import forks
 from worm.clock import Clock, SystemClock
 from worm.errors import Corrupt, Invalid, NotFound, WormError
-from worm.forks import new_lock, new_rlock
 from worm.formats import MAX_BYTES, JsonObject, JsonValue, check_json, dumps, frames, type_name
 from worm.log.common import LogCompactReport, LogProblem, LogVerifyReport, check_name
 from worm.log.journal.file import CHUNK, COMPACTING, OPLOG, FileLog, JournalDisk, Replay, replay, translated
@@ -62,8 +62,8 @@ class LogStore:
         self._clock = clock
         self._state = log.fold.state
         self._next_txn = log.fold.next_txn
-        self._turn = new_rlock()  # for writers; a transaction holds it from its beginning to its end
-        self._reading = new_lock()  # so that nobody sees half of a transaction
+        self._turn = forks.new_rlock()  # for writers; a transaction holds it from its beginning to its end
+        self._reading = forks.new_lock()  # so that nobody sees half of a transaction
         self._in_transaction = False
 
     @classmethod

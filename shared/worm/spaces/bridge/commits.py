@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
+from worm import forks
 from worm.collections import (
     AGAIN,
     EXISTS,
@@ -32,7 +33,6 @@ from worm.collections import (
     UniqueValue,
 )
 from worm.errors import Conflict, Invalid, NotFound, WormError
-from worm.forks import in_child, new_lock
 from worm.formats import JsonObject, dumps_document
 from worm.query import DocumentState, OtherStates
 from worm.spaces.bridge.origins import SpaceOrigins, commit_metadata, entity_name, in_space
@@ -105,9 +105,9 @@ class SpaceModel:
         self.claiming = claiming
         self._open = space
         self._newer: dict[str, int] = {}  # commits that documents may not have yet
-        self._lock = new_lock()
+        self._lock = forks.new_lock()
         self._states = SpaceStates(collection, self._origins)
-        in_child(self._begin_again)
+        forks.in_child(self._begin_again)
 
     def _begin_again(self) -> None:
         self._newer = {}

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
+from worm import forks
 from worm.collections import Collection, Document, DocumentVersion
-from worm.forks import new_lock
 from worm.formats import ModelDef
 from worm.query import DocumentState, OtherStates, OwnWrite
 from worm.spaces.bridge.origins import SpaceOrigins, commit_in, entity_name
@@ -81,7 +81,7 @@ class SpaceStates:
         self._collection = collection
         self._origins = origins
         self._branch = branch
-        self._lock = new_lock()
+        self._lock = forks.new_lock()
         self._newest: tuple[int, dict[str, DocumentState]] | None = None
 
     def now(self, space: Space) -> OtherStates:
