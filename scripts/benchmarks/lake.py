@@ -26,7 +26,8 @@ from worm.dev.aws import Aws
 from worm.formats import load_schema
 from worm.sdk.database import Worm
 from worm.store.s3 import S3Store
-from worm.tables.lake.publish import Lake, Publication
+from worm.tables.lake.lake import Lake
+from worm.tables.lake.publish import Publication
 
 BUCKET = "lake"
 CHANGED = 100

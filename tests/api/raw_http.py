@@ -14,7 +14,7 @@ from worm.api.http1 import Limits
 from worm.api.server import Server
 from worm.clock import Ids, SystemClock
 
-ANSWER_SECONDS = 5.0
+ANSWER_SECONDS = 30.0
 
 
 @dataclass

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "a-token-of-the-browser-tests"
-START_SECONDS = 30.0
+START_SECONDS = 90.0
 PATIENCE_MILLISECONDS = 20_000
 """How long a test waits for what should be there at once: on a busy machine that can take a while."""
 READINGS = 1_200

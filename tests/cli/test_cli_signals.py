@@ -126,23 +126,23 @@ FINALIZER = """
 class Last:
     def __del__(self):
         os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(30)
+        time.sleep(600)
 def run():
     Last()
-    time.sleep(30)
+    time.sleep(600)
 """
 BUSY_THREAD = """
 def run():
-    threading.Thread(target=time.sleep, args=(30,)).start()
+    threading.Thread(target=time.sleep, args=(600,)).start()
     os.kill(os.getpid(), signal.SIGINT)
-    time.sleep(30)
+    time.sleep(600)
 """
 DEAF_CLEAN_UP = """
 def run():
     for _ in range(3):
         try:
             os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(10)
+            time.sleep(600)
         except BaseException:
             pass
 """
@@ -153,7 +153,7 @@ def test_an_interrupt_counts_wherever_it_strikes(work: str) -> None:
     """In a finalizer Python shows it and goes on; threads and clean-up that hang would keep the process."""
     program = f"import os, signal, threading, time, worm.cli.program\n{work}\nworm.cli.program.run = run\n"
     command = [sys.executable, "-c", f"{program}from worm.cli.main import main; main()"]
-    found = subprocess.run(command, capture_output=True, timeout=20, check=False)
+    found = subprocess.run(command, capture_output=True, timeout=100, check=False)
     assert (found.returncode, found.stderr) == (130, b"")
 
 

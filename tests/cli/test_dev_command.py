@@ -96,7 +96,7 @@ def test_another_shell_uses_what_it_prints_and_ctrl_c_ends_it(served: Served, mo
     assert logs is not None
     assert (Path(logs[1]) / "capture.log").exists()
     served.process.send_signal(signal.SIGINT)
-    assert served.process.wait(timeout=20) == 0
+    assert served.process.wait(timeout=60) == 0
     assert not Path(logs[1]).exists()
 
 

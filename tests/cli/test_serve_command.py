@@ -88,7 +88,7 @@ def test_it_prints_where_it_is_and_answers_whoever_has_the_token(session: Worm, 
         assert asked(where[1], "/v1/models")[0] == 401
         assert asked(where[1], "/v1", link[2])[2]["identity"]["actor"] == "user:bob"
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=10) == 0
+        assert process.wait(timeout=60) == 0
         assert process.communicate()[1] == "stopping\n"
 
 
@@ -96,7 +96,7 @@ def test_it_prints_where_it_is_and_answers_whoever_has_the_token(session: Worm, 
 def test_sigterm_ends_it_as_well(session: Worm, url: str) -> None:
     with served("--url", url) as (process, _):
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=10) == 0
+        assert process.wait(timeout=60) == 0
 
 
 @pytest.mark.slow

@@ -63,7 +63,7 @@ def test_the_small_template_becomes_these_specs() -> None:
             HERE / "fixture_functions" / "echo",
             "handler.lambda_handler",
             {"WORM_BUCKET": "docs", "POWERTOOLS_LOG_LEVEL": "INFO", "WORM_ROLE": "echo"},
-            timeout_seconds=2,
+            timeout_seconds=30,
             memory_mb=256,
             layer_dirs=(HERE / "fixture_layer",),
             reserved_concurrency=None,

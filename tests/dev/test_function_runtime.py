@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -15,6 +16,7 @@ import pytest
 from worm.dev.aws import existing_endpoint
 from worm.dev.poller import failed_ids
 from worm.dev.runtime import FunctionCounts, FunctionPool, function_environment
+from worm.dev.specs import FunctionSpec
 from worm.dev.template import read_template
 from worm.dev.worker import Outcome, OutcomeKind
 
@@ -22,11 +24,19 @@ SPEC = read_template(Path(__file__).parent / "template_small.yaml").function("ec
 AWS = existing_endpoint("http://127.0.0.1:9", "eu-west-1")
 
 
+@contextmanager
+def pool_of(spec: FunctionSpec, folder: Path, concurrency_max: int = 1) -> Iterator[FunctionPool]:
+    made = FunctionPool(spec, function_environment(spec, AWS, folder), folder / "echo.log", concurrency_max)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
 @pytest.fixture
 def pool(tmp_path: Path) -> Iterator[FunctionPool]:
-    made = FunctionPool(SPEC, function_environment(SPEC, AWS, tmp_path), tmp_path / "echo.log", concurrency_max=2)
-    yield made
-    made.close()
+    with pool_of(SPEC, tmp_path, concurrency_max=2) as made:
+        yield made
 
 
 def test_a_function_sees_lambda_and_the_template_and_nothing_of_this_machine(
@@ -38,7 +48,7 @@ def test_a_function_sees_lambda_and_the_template_and_nothing_of_this_machine(
     seen = cast("dict[str, Any]", outcome.value)
     assert (seen["layer"], seen["memory"], seen["function"]) == ("from the layer", "256", "worm-dev-echo")
     assert seen["arn"] == "arn:aws:lambda:us-east-1:000000000000:function:worm-dev-echo"
-    assert 1000 < seen["remaining_ms"] <= 2000
+    assert 0 < seen["remaining_ms"] <= 1000 * SPEC.timeout_seconds
     variables = seen["environment"]
     expected = {
         "WORM_BUCKET": "worm-dev-bucket",
@@ -69,27 +79,26 @@ def test_an_exception_is_an_error_and_the_process_lives_on(pool: FunctionPool) -
 
 
 @pytest.mark.slow
-def test_a_timeout_kills_the_process(pool: FunctionPool) -> None:
+def test_a_timeout_kills_the_process(tmp_path: Path) -> None:
     """A function that hangs must not hold its batch, and its process must be gone when the batch comes again."""
-    started = time.monotonic()
-    outcome = pool.invoke({"do": "sleep"})
-    assert (outcome.kind, outcome.error) == (OutcomeKind.TIMEOUT, "timed out after 2 s")
-    assert 2 <= time.monotonic() - started < 20
-    assert pool.pids() == []
-    assert pool.invoke({"do": "environment"}).kind is OutcomeKind.OK
-    assert pool.counts() == FunctionCounts(invocations=2, errors=1, timeouts=1, starts=2)
+    with pool_of(replace(SPEC, timeout_seconds=2), tmp_path) as pool:
+        outcome = pool.invoke({"do": "sleep"})
+        assert (outcome.kind, outcome.error) == (OutcomeKind.TIMEOUT, "timed out after 2 s")
+        assert pool.pids() == []
+        assert pool.invoke({"do": "environment"}).kind is OutcomeKind.OK
+        assert pool.counts() == FunctionCounts(invocations=2, errors=1, timeouts=1, starts=2)
 
 
-def test_a_killed_process_ends_its_invocation_at_once(pool: FunctionPool) -> None:
+def test_a_killed_process_ends_its_invocation(pool: FunctionPool, tmp_path: Path) -> None:
     outcomes: list[Outcome] = []
     thread = threading.Thread(target=lambda: outcomes.append(pool.invoke({"do": "sleep"})))
     thread.start()
-    deadline = time.monotonic() + 5
-    while not pool.pids() and time.monotonic() < deadline:
+    log, deadline = tmp_path / "echo.log", time.monotonic() + 60
+    while not (log.exists() and "asleep" in log.read_text()):
+        assert time.monotonic() < deadline
         time.sleep(0.01)
-    time.sleep(0.2)
     pid = pool.kill_worker()
-    thread.join(1.0)
+    thread.join(60)
     assert pid is not None
     assert [outcome.kind for outcome in outcomes] == [OutcomeKind.DIED]
     with pytest.raises(ProcessLookupError):
@@ -115,9 +124,7 @@ def test_a_moment_above_the_memory_of_the_function_ends_the_process(
     """A batch that fits here and not into Lambda is delivered there until it ends in the dead-letter queue; also where
     nobody looked at that moment."""
     monkeypatch.setattr("worm.dev.worker.WATCH_SECONDS", watch_seconds)
-    spec = replace(SPEC, memory_mb=80, timeout_seconds=30)
-    pool = FunctionPool(spec, function_environment(spec, AWS, tmp_path), tmp_path / "echo.log", concurrency_max=1)
-    try:
+    with pool_of(replace(SPEC, memory_mb=80), tmp_path) as pool:
         outcome = pool.invoke({"do": "grow"})
         assert outcome.kind is OutcomeKind.DIED
         assert "signal: killed: out of memory" in outcome.error
@@ -125,8 +132,6 @@ def test_a_moment_above_the_memory_of_the_function_ends_the_process(
         assert pool.pids() == []
         assert pool.counts().peak_mb > 80
         assert pool.invoke({"do": "environment"}).kind is OutcomeKind.OK
-    finally:
-        pool.close()
 
 
 def test_each_process_has_a_bounded_directory_for_temporary_files(pool: FunctionPool, tmp_path: Path) -> None:
@@ -138,12 +143,8 @@ def test_each_process_has_a_bounded_directory_for_temporary_files(pool: Function
 
 def test_a_handler_that_cannot_be_imported_says_why(tmp_path: Path) -> None:
     (tmp_path / "handler.py").write_text("import no_such_module\n")
-    spec = replace(SPEC, code_dir=tmp_path)
-    pool = FunctionPool(spec, function_environment(spec, AWS, tmp_path), tmp_path / "x.log", concurrency_max=1)
-    try:
+    with pool_of(replace(SPEC, code_dir=tmp_path), tmp_path) as pool:
         outcome = pool.invoke({})
-    finally:
-        pool.close()
     assert outcome.kind is OutcomeKind.INIT
     assert "No module named 'no_such_module'" in outcome.error
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -29,7 +28,7 @@ import json, os, sys, time
 job = sys.argv[sys.argv.index({entry!r}) + 1]
 print(json.dumps({{"arguments": sys.argv[1:], "environment": dict(os.environ)}}))
 if job == "slow":
-    time.sleep(60)
+    time.sleep(600)
 if job == "wrong":
     print("ValueError: no such table")
 sys.exit(3 if job == "wrong" else 0)
@@ -99,9 +98,7 @@ def test_a_job_sees_the_embedded_aws_and_the_code_of_the_checkout(
 
 @pytest.mark.slow
 def test_a_job_that_fails_or_takes_too_long_reaches_the_dead_letter_queue(env: Environment, spark: LocalSpark) -> None:
-    started = time.monotonic()
     wrong, slow = spark.run(_job("wrong")), spark.run(_job("slow", 1.0))
-    assert time.monotonic() - started < 40, "the job that takes 60 s was not ended"
     assert (wrong.kind, wrong.error.splitlines()[0]) == (OutcomeKind.ERROR, "exit code 3")
     assert wrong.error.endswith("ValueError: no such table")
     assert (slow.kind, slow.error) == (OutcomeKind.TIMEOUT, "killed after 1 s")

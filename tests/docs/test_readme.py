@@ -53,7 +53,7 @@ def _look_at_it(command: str, folder: Path) -> None:
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(3)]
         assert lines[1].startswith("console: http://127.0.0.1:"), process.communicate()
-        for _ in range(100):
+        for _ in range(600):
             if shown.exists():
                 break
             time.sleep(0.1)
@@ -62,7 +62,7 @@ def _look_at_it(command: str, folder: Path) -> None:
         with urllib.request.urlopen(link.partition("#")[0], timeout=10) as page:
             assert b"<html" in page.read()
         process.terminate()  # a runner in the background ignores Ctrl-C, and so do the commands that it starts
-        assert (process.wait(timeout=10), process.communicate()) == (0, ("", "stopping\n"))
+        assert (process.wait(timeout=60), process.communicate()) == (0, ("", "stopping\n"))
     finally:
         process.kill()
         process.communicate()

@@ -13,7 +13,8 @@ from deltalake import DeltaTable
 
 from tests.harness import DataPath, schema_of
 from worm.store.base import Store
-from worm.tables.lake.publish import Lake, Publication
+from worm.tables.lake.lake import Lake
+from worm.tables.lake.publish import Publication
 
 DIRECTORY = "org/customers/.worm.lake/"
 LOG = f"{DIRECTORY}_delta_log/"

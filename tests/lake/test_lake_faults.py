@@ -30,8 +30,9 @@ from worm.errors import Corrupt, Invalid, Unavailable
 from worm.formats import load_schema
 from worm.formats.strict_json import JsonObject
 from worm.store.faulty_store import Fault, FaultyStore, SimulatedCrash
+from worm.tables.lake.lake import Lake
 from worm.tables.lake.log import DeltaLog
-from worm.tables.lake.publish import Lake, Publication
+from worm.tables.lake.publish import Publication
 from worm.tables.lake.upkeep import LakeStatus, vacuum
 from worm.upkeep.purge import Purge
 from worm.upkeep.why import explain_key

@@ -37,6 +37,7 @@ from worm.formats.strict_json import JsonValue
 from worm.tables.lake.actions import LogState, decode_checkpoint
 from worm.tables.lake.upkeep import LakeStatus
 from worm.tables.manifest import Manifest
+from worm.tables.table import Table
 from worm.upkeep.purge import Purge
 
 VALUES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
@@ -300,13 +301,13 @@ def test_what_is_too_large_for_the_worker_is_left_to_the_sweep_and_then_to_you(m
     path = lake_path(every="1s")
     fill(path, 12)
     before = versions(path)
-    monkeypatch.setattr("worm.upkeep.workers.tables.TIDY_BYTES_MAX", 10)
-    monkeypatch.setattr("worm.upkeep.sweep.SWEEP_BYTES_MAX", 10)
+    monkeypatch.setattr(Table, "TIDY_BYTES_MAX", 10)
+    monkeypatch.setattr(Table, "SWEEP_BYTES_MAX", 10)
     path.put("c001", {"name": "new"})
     path.settle()
     path.sweep()
     assert versions(path) == before
-    monkeypatch.setattr("worm.upkeep.sweep.SWEEP_BYTES_MAX", 100_000)
+    monkeypatch.setattr(Table, "SWEEP_BYTES_MAX", 100_000)
     path.sweep()
     assert versions(path) == before + 1
     path.put("c002", {"name": "new"})
@@ -320,8 +321,7 @@ def test_a_sweep_without_time_leaves_a_large_publication_to_the_next_one(monkeyp
     path = lake_path(every="1s")
     fill(path, 12)
     before = versions(path)
-    for place in ("worm.upkeep.workers.tables", "worm.upkeep.sweep"):
-        monkeypatch.setattr(f"{place}.TIDY_BYTES_MAX", 10)
+    monkeypatch.setattr(Table, "TIDY_BYTES_MAX", 10)
     path.put("c001", {"name": "new"})
     path.settle()
     path.sweeper.run(lambda: 0.0)

@@ -87,7 +87,7 @@ class Turn:
         self.until_stopped()
 
     def until_stopped(self) -> None:
-        assert self._stopped.acquire(timeout=20), "an actor hangs"
+        assert self._stopped.acquire(timeout=60), "an actor hangs"
 
 
 class Network:

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("aws_environment"), pyte
 KEYS = DbKeys("main")
 LOOPS = int(os.environ.get("WORM_KILLS", "200"))
 FOR_EVER = 1_000_000
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 60.0
 
 
 class Started:

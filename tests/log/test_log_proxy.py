@@ -151,10 +151,9 @@ def test_f06_an_opening_that_never_ends_is_an_error_and_leaves_the_log_usable(wi
 
 def test_f06_a_lease_that_is_never_decided_is_given_up_in_bounded_time(wire: Wire) -> None:
     wire.proxy.fail("PUT", LEASE, answer(409), times=None)
-    start = wire.clock.monotonic()
     with pytest.raises(Unavailable):
         wire.writer()
-    assert wire.clock.monotonic() - start < 90.0
+    assert sum(wire.clock.waits) < 90.0
     assert wire.proxy.count() <= REQUESTS_MAX
 
 

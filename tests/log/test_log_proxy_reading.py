@@ -83,18 +83,17 @@ def test_a_collector_that_is_refused_halfway_leaves_what_the_next_one_takes(wire
 
 
 def test_f09_a_storm_of_slow_down_loses_nothing_and_passes(wire: Wire) -> None:
-    """30 % of all requests for a minute. A writer that stopped is followed by the next."""
+    """30 % of all requests. A writer that stopped is followed by the next."""
     wire.proxy.fail("*", "", answer(503), times=None, share=0.3)
-    writer, number, opened = wire.writer(), 0, 1
-    start, before = wire.clock.monotonic(), wire.proxy.count()
-    while wire.clock.monotonic() - start < 60.0:
-        number += 1
+    writer, number, opened = wire.writer(), 100, 1
+    before = wire.proxy.count()
+    for number in range(1, 101):
         try:
             wire.commit(writer, number)
         except WormError:
             writer, opened = wire.writer(), opened + 1
         wire.clock.sleep(0.25)
-    assert len(wire.witness.acked) >= 0.9 * number > 50
+    assert len(wire.witness.acked) >= 0.9 * number
     assert wire.proxy.count() - before < 6 * number
     told = Counter(one.told for one in wire.proxy.seen)
     assert told[503] > 0.2 * told.total()

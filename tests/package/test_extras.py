@@ -70,8 +70,8 @@ def test_every_module_loads_or_says_what_to_install(environment: Environments, t
     ended = installed.run(installed.python, "-c", program, cwd=tmp_path)
     assert (ended.returncode, ended.stderr) == (0, "")
     modules = {line.split()[0] for line in ended.stdout.splitlines()} - {"worm.tables.typed"}  # queries go without it
-    rooms = {".".join(one.split(".")[:2]) for one in modules}
-    assert rooms == {"worm.api", "worm.cli", "worm.dev", "worm.spark", "worm.upkeep.workers"}
+    modules = {one for one in modules if not one.startswith("worm.upkeep.workers.")}
+    assert {".".join(one.split(".")[:2]) for one in modules} == {"worm.api", "worm.cli", "worm.dev", "worm.spark"}
 
 
 def test_the_command_works_with_cli_and_names_the_extra_that_a_subcommand_needs(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -157,12 +156,20 @@ def ask_together(cache: BlockCache, load: Held, threads: int) -> list[Block | Ba
     asking = [threading.Thread(target=ask, daemon=True) for _ in range(threads)]
     asking[0].start()
     assert load.began.wait(10)
+    under_way: Any = cache._loads[KEY, 0]
+    waiting, wait = threading.Semaphore(0), under_way.ended.wait
+
+    def noticed() -> None:
+        waiting.release()
+        wait()
+
+    under_way.ended.wait = noticed
     for thread in asking[1:]:
         thread.start()
-    time.sleep(0.05)
+        assert waiting.acquire(timeout=30)
     load.go.set()
     for thread in asking:
-        thread.join(10)
+        thread.join(30)
         assert not thread.is_alive()
     return ended
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import binascii
-import time
 from base64 import b64decode, b64encode
 
 import pytest
@@ -46,18 +45,6 @@ def test_the_same_keys_give_the_same_text_on_every_machine() -> None:
 
 def test_a_name_that_no_page_can_have_may_be_asked_for() -> None:
     assert KeyFilter.build(["a"], 10).may_have("\ud800") is False
-
-
-def test_a_hundred_thousand_keys_take_less_than_a_second() -> None:
-    keys = [f"org/customers/{number}" for number in range(100_000)]
-    taken = []
-    for _ in range(2):  # the better one: others may use this machine, too
-        started = time.process_time()
-        KeyFilter.build(keys, 10)
-        taken.append(time.process_time() - started)
-        if taken[-1] < 0.5:
-            break
-    assert min(taken) < 1.0
 
 
 def test_without_bits_it_lets_everything_pass_and_stays_small() -> None:

@@ -36,6 +36,12 @@ def test_always():
     print("noticed at first" if is_first("always") else "noticed again")
     assert False
 """
+OF_WORKERS = """
+def test_of_workers():
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        pytest.skip("there are no workers")
+    assert False
+"""
 
 
 def full_run(folder: Path, tests: str, *options: str) -> tuple[int, str, str]:
@@ -67,10 +73,11 @@ def test_a_test_that_passes_alone_is_reported_and_fails_nothing(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_a_test_that_fails_again_fails_the_run_and_shows_both_outputs(tmp_path: Path) -> None:
-    code, last, printed = full_run(tmp_path, ONCE + ALWAYS)
-    assert (code, last) == (1, "1 failed, 1 passed, 1 unsteady")
-    assert "test_always" not in block(printed).partition("short test summary")[0]
+def test_a_test_that_fails_again_or_is_skipped_fails_the_run_and_shows_both_outputs(tmp_path: Path) -> None:
+    code, last, printed = full_run(tmp_path, ONCE + ALWAYS + OF_WORKERS)
+    assert (code, last) == (1, "2 failed, 1 passed, 1 unsteady")
+    unsteady = block(printed).partition("short test summary")[0]
+    assert [name in unsteady for name in ("test_once", "test_always", "test_of_workers")] == [True, False, False]
     assert printed.count("noticed at first\n") == 2
     assert "noticed again\n" in printed
 
@@ -139,17 +146,6 @@ def test_broken(number):
     code, last, printed = full_run(tmp_path, tests)
     assert (code, last) == (1, "21 failed, 1 passed")
     assert "again, alone" not in printed
-
-
-@pytest.mark.slow
-def test_a_test_that_is_skipped_alone_has_not_passed(tmp_path: Path) -> None:
-    tests = """
-def test_of_workers():
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        pytest.skip("there are no workers")
-    assert False
-"""
-    assert full_run(tmp_path, tests)[:2] == (1, "1 failed, 1 passed")
 
 
 @pytest.mark.slow

@@ -42,7 +42,7 @@ class _Gate:
         self.until_stopped()
 
     def until_stopped(self) -> None:
-        assert self._stopped.acquire(timeout=10), "an actor hangs"
+        assert self._stopped.acquire(timeout=60), "an actor hangs"
 
 
 class GatedStore(FaultyStore):

@@ -89,7 +89,7 @@ def test_the_table_follows_by_itself() -> None:
     db.model("Customer").insert({"id": "a", "name": "A"})
     thread = db.folder._thread
     assert thread is not None
-    assert any(names_in_table(store) == {"a"} or threading.Event().wait(0.05) for _ in range(200))
+    assert any(names_in_table(store) == {"a"} or threading.Event().wait(0.05) for _ in range(600))
 
 
 @pytest.mark.usefixtures("still")
@@ -160,7 +160,7 @@ class FarStore(MemoryStore):
     def _meanwhile(self, key: str) -> None:
         if key == KEY and self._between is not None:
             act, self._between = self._between, None
-            assert self._listed.wait(5)
+            assert self._listed.wait(30)
             act()
 
 

@@ -1,7 +1,7 @@
-"""A process that commits as fast as it can; run as `python -m tests.spaces.hot_worker URL SESSION COUNT BEGIN`.
+"""A process that commits as fast as it can; run as `python -m tests.spaces.hot_worker URL SESSION COUNT`.
 
-It opens the space, waits for the time BEGIN, commits COUNT transactions that each add to a counter of its own and set a
-document that all share, and prints what that took as one line of JSON."""
+It opens the space, says that it is ready, waits for a line, commits COUNT transactions that each add to a counter of
+its own and set a document that all share, and prints what that took as one line of JSON."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def operations(session: str, number: int) -> list[JsonObject]:
     ]
 
 
-def main(url: str, session: str, count: str, begin: str) -> None:
+def main(url: str, session: str, count: str) -> None:
     fenced, made = 0, Fenced.__init__
 
     def counted(self: Fenced, *args: Any, **named: Any) -> None:
@@ -35,7 +35,8 @@ def main(url: str, session: str, count: str, begin: str) -> None:
     space: Any = open_space(url, "main")
     store = space._backend._store
     list(store.list("db/", limit=1))  # loads the client library for listings, which takes longer than all the rest
-    time.sleep(max(0.0, float(begin) - time.time()))
+    print("ready", flush=True)
+    sys.stdin.readline()
     began = time.monotonic()
     seqs = [
         space.transact(operations(session, number), session_id=session, local_seq=number).seq

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,17 +17,27 @@ from worm.spaces.opening import open_space
 
 ROOT = Path(__file__).resolve().parents[2]
 PROCESSES, COUNT = 8, 100
-STARTING_SECONDS = 1.0
-"""For each process, on a machine of two cores."""
 REQUESTS_MAX = 4
 """For each transaction: 2.3 to 2.8 are usual, and up to 3.2 where other tests take the processors; without handing over
 it was 6.4 to 6.8."""
 
 
-def _start(url: str, session: str, begin: float) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.spaces.hot_worker", url, session, str(COUNT), str(begin)]
+def _start(url: str, session: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.spaces.hot_worker", url, session, str(COUNT)]
     environment = os.environ | {"PYTHONPATH": f"{ROOT / 'shared'}{os.pathsep}{ROOT}"}
-    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stdin=pipe, stdout=pipe, text=True)
+
+
+def _begin(processes: list[subprocess.Popen[str]]) -> None:
+    """All at once, when the last one is ready."""
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
 
 
 @pytest.mark.slow
@@ -41,9 +50,9 @@ def test_eight_hot_processes_take_few_requests_for_a_transaction(
     with open_space(url, "main") as space:
         for number in range(50):
             space.transact([{"op": "set", "id": f"document-{number}", "value": {"number": number}}])
-    begin = time.time() + PROCESSES * STARTING_SECONDS
     sessions = [f"session-{number}" for number in range(PROCESSES)]
-    started = [_start(url, session, begin) for session in sessions]
+    started = [_start(url, session) for session in sessions]
+    _begin(started)
     ended: list[dict[str, Any]] = [json.loads(process.communicate()[0]) for process in started]
     assert [process.returncode for process in started] == [0] * PROCESSES, "none was refused, and none was `Fenced`"
     spent = sum((Counter(one["requests"]) for one in ended), Counter[str]())

@@ -23,9 +23,9 @@ from worm.spark.cluster import JobSpec
 from worm.spark.rebuild_job import _SparkEngine, stage
 from worm.store.base import RequestCounter
 from worm.tables.root import LEVEL_MAX
-from worm.tables.tasks.incremental import ComparedRange, Comparing, _StoredRange, compare_range, delta_hints
+from worm.tables.tasks.incremental import ComparedRange, Comparing, RangeTasks, StagedRange, _StoredRange
 from worm.tables.tasks.listings import Listing
-from worm.tables.tasks.rebuild import RebuildReport, StagedRange, TableRebuild, _Round
+from worm.tables.tasks.rebuild import RebuildReport, TableRebuild, _Round
 from worm.tables.tasks.staging import Overtaken, Staging
 from worm.tables.tree import DELTAS_MAX, HeadsTree, Tree
 
@@ -188,8 +188,8 @@ def test_a_damaged_delta_makes_the_table_unsound_also_if_deltas_are_divided() ->
     assert root is not None
     (delta,) = root.deltas
     path.store.put(path.table.manifest.pieces.key(delta.file), b"{}")
-    (found,) = delta_hints(path.collection, ("manifest", delta.file), [one.start for one in RANGES])
-    compared = compare_range(path.collection, RANGES[found[0]], [found[1]], is_listed=False, is_sliced=True)
+    (found,) = RangeTasks(path.collection).delta_hints(("manifest", delta.file), [one.start for one in RANGES])
+    compared = RangeTasks(path.collection).compare(RANGES[found[0]], [found[1]], is_listed=False, is_sliced=True)
     assert compared.is_unsound
 
 

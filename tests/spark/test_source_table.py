@@ -184,7 +184,7 @@ def test_a_delta_with_an_older_row_changes_nothing() -> None:
 
 def test_tasks_read_deltas_that_are_too_large_for_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     room = filled("spread")
-    monkeypatch.setattr(table, "DELTA_BYTES_MAX", 0)
+    monkeypatch.setattr("worm.tables.tasks.shares.DELTA_BYTES_MAX", 0)
     reader, root = room.reader(IDS, read_from="table", partitions="2"), root_of(room)
     tasks = reader.partitions()
     with room.spec.store().requests.measure() as requests:

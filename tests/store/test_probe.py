@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from worm.store.base import Attempt, AttemptOutcome, Condition, IfAbsent, Store
 from worm.store.faulty_store import Fault, FaultyStore, Operation
 from worm.store.file import FileStore
 from worm.store.memory import MemoryStore
-from worm.store.probe import PROBE_PREFIX, probe_store, require_safe
+from worm.store.probe import PROBE_PREFIX, RACERS, probe_store, require_safe
 from worm.store.s3 import S3Store
 
 
@@ -58,9 +58,14 @@ def test_a_store_that_ignores_conditions_is_refused_with_the_reasons(rclone_endp
 class Racy(MemoryStore):
     """Checks the condition, then writes: a race in between has several winners."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._checked = threading.Barrier(RACERS, timeout=30)
+
     def attempt_put(self, key: str, body: bytes, condition: Condition, metadata: Mapping[str, str]) -> Attempt:
         found = self.head(key)
-        time.sleep(0.01)
+        if "/race-" in key:
+            self._checked.wait()
         if (found is not None) if isinstance(condition, IfAbsent) else (found is None or found.etag != condition.etag):
             return Attempt(AttemptOutcome.REFUSED)
         return Attempt(AttemptOutcome.LANDED, self.put(key, body, metadata=metadata).etag)

@@ -18,7 +18,7 @@ from worm.errors import Corrupt
 from worm.formats import load_schema
 from worm.tables.build import RecordedNews, recorded_changes
 from worm.tables.tasks.incremental import Comparing, Unsound, overlaid, stored_parts
-from worm.tables.tasks.listings import Listing, Shown, entity_of, joined, listed_now
+from worm.tables.tasks.listings import Listing, Shown, joined, listed_now
 from worm.tables.tasks.staging import SourceRows, StagedRow
 
 IDS = ["a", "a-b", "a.c", "b", "b/1", "c", "d", "%", "ü"]
@@ -230,7 +230,7 @@ def inventoried(path: DataPath) -> Listing:
     collection, found = path.collection, list[tuple[str, Shown]]()
     for version in path.store.list_versions(""):
         info = collection.resolver.parse(version.key)
-        entity_id = entity_of(collection, info)
+        entity_id = Shown.entity(collection, info)
         if entity_id is not None:
             found.append((entity_id, Shown()))
             found[-1][1].add(info, version)

@@ -516,16 +516,15 @@ def test_the_apply_handler_answers_with_the_messages_that_failed(room: Room, fun
 
 
 HANDLER = """
-import json, sys, time
+import json, sys
 sys.path.insert(0, sys.argv[1])
-started = time.process_time()
 import handler
-print(json.dumps({"seconds": time.process_time() - started, "modules": sorted(sys.modules)}))
+print(json.dumps(sorted(sys.modules)))
 """
 
 
 @pytest.mark.parametrize("name", ["apply", pytest.param("compact", marks=pytest.mark.slow)])
-def test_the_handlers_start_fast_and_without_the_heavy_packages(name: str) -> None:
+def test_the_handlers_start_without_the_heavy_packages(name: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", HANDLER, str(ROOT / "functions" / name)],
         env={
@@ -538,7 +537,6 @@ def test_the_handlers_start_fast_and_without_the_heavy_packages(name: str) -> No
         text=True,
         check=True,
     )
-    found = json.loads(done.stdout)
     heavy = {
         "boto3",
         "botocore.client",
@@ -551,5 +549,4 @@ def test_the_handlers_start_fast_and_without_the_heavy_packages(name: str) -> No
         "worm.dev",
         "worm.cli",
     }
-    assert heavy & set(found["modules"]) == set()
-    assert found["seconds"] < 3
+    assert heavy & set(json.loads(done.stdout)) == set()

@@ -204,16 +204,15 @@ def test_a_restore_under_way_of_something_expired_is_purged_and_the_restorer_kee
 
 
 HANDLER = """
-import json, sys, time
+import json, sys
 sys.path.insert(0, sys.argv[1])
-started = time.process_time()
 import handler
-print(json.dumps({"seconds": time.process_time() - started, "modules": sorted(sys.modules)}))
+print(json.dumps(sorted(sys.modules)))
 """
 
 
 @pytest.mark.slow  # as `test_pages_workers.py` does with another handler
-def test_the_handler_starts_fast_and_without_the_heavy_packages() -> None:
+def test_the_handler_starts_without_the_heavy_packages() -> None:
     done = subprocess.run(
         [sys.executable, "-c", HANDLER, str(ROOT / "functions" / "purge")],
         env={"POWERTOOLS_SERVICE_NAME": "purge", "POWERTOOLS_METRICS_NAMESPACE": "Test", "PATH": ""},
@@ -221,7 +220,5 @@ def test_the_handler_starts_fast_and_without_the_heavy_packages() -> None:
         text=True,
         check=True,
     )
-    found = json.loads(done.stdout)
     heavy = {"boto3", "botocore.client", "pyarrow", "pandas", "pyspark", "typer", "moto", "worm.dev", "worm.cli"}
-    assert heavy & set(found["modules"]) == set()
-    assert found["seconds"] < 3
+    assert heavy & set(json.loads(done.stdout)) == set()

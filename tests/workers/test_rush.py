@@ -6,6 +6,7 @@ import pytest
 
 from tests.harness import DataPath, schema_of
 from worm.tables import tree
+from worm.tables.table import Table
 from worm.upkeep.workers import tables
 
 SPREAD = schema_of(manifest={"enabled": True, "partitionThreshold": 5, "maxPartitions": 3})
@@ -45,7 +46,7 @@ def change(path: DataPath, sets: int) -> None:
 
 
 def test_in_a_rush_a_large_base_is_merged_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "RUSH_BYTES_MAX", 100)
+    monkeypatch.setattr(Table, "RUSH_BYTES_MAX", 100)
     path = spread_path()
     change(path, sets=3)
     assert deltas(path) == (1, 1)
@@ -63,7 +64,7 @@ def test_a_small_base_is_merged_in_a_rush_too() -> None:
 
 
 def test_the_sweep_merges_what_a_rush_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "RUSH_BYTES_MAX", 100)
+    monkeypatch.setattr(Table, "RUSH_BYTES_MAX", 100)
     path = spread_path()
     change(path, sets=3)
     path.sweep()

@@ -1,4 +1,11 @@
-"""The `worm` command: a thin layer over the library, one module per noun. `commands` lists where each command is."""
+"""The `worm` command: a thin layer over the library, one module per noun.
+
+`commands` says where each command is, and a command's module is loaded when it is called, so that `worm --version` and
+`--help` load nothing else. A command reads words, calls one verb, and prints what it returns as text or JSON. Every
+error is one line with what to do next, and its kind decides the exit code.
+
+Nothing below this room prints, and nothing but `dev` imports it.
+"""
 
 from __future__ import annotations
 

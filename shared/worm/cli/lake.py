@@ -11,7 +11,7 @@ from worm.cli.arguments import ModelName
 from worm.cli.options import Session
 from worm.cli.output import Report, ReportFormat, State, count, echo, echo_json, printable, size
 from worm.formats import JsonObject
-from worm.tables import RETENTION_DAYS
+from worm.tables import Lake
 
 
 class Engine(StrEnum):
@@ -73,7 +73,7 @@ def vacuum(
     model: ModelName,
     retention_days: Annotated[
         int, typer.Option("--retention-days", min=0, help="Keep what versions of so many days need.")
-    ] = RETENTION_DAYS,
+    ] = Lake.RETENTION_DAYS,
     dry_run: Annotated[
         bool, typer.Option("--dry-run/--no-dry-run", help="Only show what would be deleted (default).")
     ] = True,
@@ -100,6 +100,4 @@ def ddl(
     model: ModelName,
 ) -> None:
     """Print the statement that makes the Delta table of a model known to an engine."""
-    from worm.tables import ddl as statement
-
-    echo(statement(session.lake(model), engine.value))
+    echo(session.lake(model).ddl(engine.value))

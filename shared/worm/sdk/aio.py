@@ -45,16 +45,7 @@ from worm.sdk.transacting import DocumentTransaction, ModelName
 from worm.sdk.upkeep import Names
 from worm.spaces import Branch, Materialized, Policy
 from worm.store import Durability
-from worm.tables import (
-    RETENTION_DAYS,
-    IndexStatus,
-    LakeStatus,
-    ManifestStatus,
-    Progress,
-    Publication,
-    VerifyReport,
-    silent,
-)
+from worm.tables import IndexStatus, Lake, LakeStatus, ManifestStatus, Progress, Publication, VerifyReport, silent
 from worm.upkeep import Maintenance, ModelProgress, PurgeReport, PushPlan, PushReport, RepairReport, SweepReport, Why
 
 P = ParamSpec("P")
@@ -555,7 +546,7 @@ class AsyncModel(Generic[D]):
         """Where the Delta table is, its newest version, and whether it is up to date. It lists the files."""
         return await self._pool.run(self._model.get_lake_status)
 
-    async def vacuum(self, *, retention_days: int = RETENTION_DAYS, dry_run: bool = False) -> list[str]:
+    async def vacuum(self, *, retention_days: int = Lake.RETENTION_DAYS, dry_run: bool = False) -> list[str]:
         """Delete files of the Delta table that no version of the last days needs. Returns their keys."""
         return await self._pool.run(self._model.vacuum, retention_days=retention_days, dry_run=dry_run)
 

@@ -25,7 +25,7 @@ from worm.sdk.searching import HistorySource
 from worm.sdk.shapes import Shape
 from worm.spaces import BranchModel
 from worm.store import Object
-from worm.tables import RETENTION_DAYS, IndexStatus, LakeStatus, ManifestStatus, Progress, Publication, silent
+from worm.tables import IndexStatus, Lake, LakeStatus, ManifestStatus, Progress, Publication, silent
 from worm.upkeep import Session
 
 if TYPE_CHECKING:
@@ -222,5 +222,5 @@ class BranchedModel(Model[D]):
     def get_lake_status(self) -> LakeStatus:
         self._refuse("tables of its own")
 
-    def vacuum(self, *, retention_days: int = RETENTION_DAYS, dry_run: bool = False) -> list[str]:
+    def vacuum(self, *, retention_days: int = Lake.RETENTION_DAYS, dry_run: bool = False) -> list[str]:
         self._refuse("tables of its own")

@@ -6,14 +6,13 @@ from worm.errors import Invalid, NotFound, shown
 from worm.sdk.access import Access, D
 from worm.sdk.values import check_function
 from worm.tables import (
-    RETENTION_DAYS,
     IndexStatus,
+    Lake,
     LakeStatus,
     ManifestStatus,
     Progress,
     Publication,
     silent,
-    vacuum,
 )
 
 __all__ = ["IndexStatus", "LakeStatus", "ManifestStatus", "Publication", "Tabling"]
@@ -129,9 +128,9 @@ class Tabling(Access[D]):
         self._backlog.fold()
         self._await_others()
         with self._tables:
-            return LakeStatus.of(self._session.lake(self.name))
+            return self._session.lake(self.name).status()
 
-    def vacuum(self, *, retention_days: int = RETENTION_DAYS, dry_run: bool = False) -> list[str]:
+    def vacuum(self, *, retention_days: int = Lake.RETENTION_DAYS, dry_run: bool = False) -> list[str]:
         """Delete files of the Delta table that no version of the last days needs. Returns their keys.
 
         Examples:
@@ -140,7 +139,7 @@ class Tabling(Access[D]):
         """
         self._begin_building()
         with self._tables:
-            return vacuum(self._session.lake(self.name), retention_days=retention_days, dry_run=dry_run)
+            return self._session.lake(self.name).vacuum(retention_days=retention_days, dry_run=dry_run)
 
     def _begin_building(self) -> None:
         if not self._collection.definition.keeps_manifest:

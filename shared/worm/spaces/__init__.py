@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from worm.spaces.bridge.branches import BranchModel
     from worm.spaces.bridge.commits import KnownDocument, SpaceModel, Write
     from worm.spaces.bridge.document_merge import DocumentMerge
-    from worm.spaces.bridge.following import DocumentRun, Materialized, mend
+    from worm.spaces.bridge.following import DocumentRun, Materialized, correct_document
     from worm.spaces.bridge.origins import SpaceOrigins, outdated
     from worm.spaces.checking import SpaceReport
     from worm.spaces.merging import MergePlan, Policy
@@ -33,7 +33,7 @@ else:
         bridge.branches: BranchModel
         bridge.commits: KnownDocument SpaceModel Write
         bridge.document_merge: DocumentMerge
-        bridge.following: DocumentRun Materialized mend
+        bridge.following: DocumentRun Materialized correct_document
         bridge.origins: SpaceOrigins outdated
         checking: SpaceReport
         merging: MergePlan Policy

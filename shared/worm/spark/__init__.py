@@ -1,4 +1,11 @@
-"""Spark: the data source `worm`, and the parts of the jobs in spark_jobs/. Nothing else imports Spark."""
+"""Spark: the data source `worm`, and what the driver and the tasks of the jobs in spark_jobs/ do with Spark.
+
+A job divides a collection into ranges of ids (`division` of collections, `paper` of tables), and each task does what
+the library does in one process. So a rebuild writes the same bytes as the workers, and a task that runs twice, late or
+beside a copy of itself changes nothing. The work of a task is bounded; only the number of tasks grows.
+
+Only this room, pyspark_worm and spark_jobs import Spark, and no function contains it.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from worm.errors import Invalid
 from worm.spark.cluster import JobSpec
 from worm.spark.inventory import COLUMNS, Inventory, InventoryFile, place_of, version_of
 from worm.store import Version
-from worm.tables import Shown, entity_of
+from worm.tables import Shown
 
 if TYPE_CHECKING:
     from pyspark import RDD
@@ -62,7 +62,7 @@ def shown(spec: JobSpec, versions: Iterable[Version], starts: Sequence[str]) -> 
     current: tuple[str, Shown] | None = None
     for version in versions:
         info = collection.resolver.parse(version.key)
-        entity_id = entity_of(collection, info)
+        entity_id = Shown.entity(collection, info)
         if entity_id is None:
             continue
         if current is None or current[0] != entity_id:

@@ -29,8 +29,6 @@ from worm.tables import (
     Piece,
     SeveralParts,
     StagedFile,
-    counting_tasks,
-    index_tasks,
 )
 
 if TYPE_CHECKING:
@@ -104,7 +102,7 @@ class Division:
 
 def divided(spark: SparkSession, postings: DataFrame, parts_max: int, pairs: int) -> Division:
     """As `index.new_index` divides them. `pairs`: about how many there are."""
-    with _shuffled_by(spark, counting_tasks(pairs)):
+    with _shuffled_by(spark, IndexTasks.counting(pairs)):
         values = _values(postings)
         weights = values.groupBy("field").agg(
             total("weight").alias("pairs"), count("*").alias("keys"), largest("n").alias("n")
@@ -132,7 +130,7 @@ def _values(postings: DataFrame) -> DataFrame:
 
 
 def common_values(spark: SparkSession, postings: DataFrame, pairs: int) -> Common:
-    with _shuffled_by(spark, counting_tasks(pairs)):
+    with _shuffled_by(spark, IndexTasks.counting(pairs)):
         return _common(_values(postings))
 
 
@@ -282,7 +280,7 @@ def sorted_postings(postings: DataFrame, starts: Starts, common: Common, pairs: 
     """All pairs of a part in one task, in order; small neighboring parts share a task. A common value has one row
     without an id instead of its pairs. `pairs`: about how many there are; `most`: how many tasks few of them get."""
     places = _numbers(starts)
-    tasks = index_tasks(len(places), pairs, most)
+    tasks = IndexTasks.writing(len(places), pairs, most)
     numbers = slots(tasks)
     to_slot = [numbers[at * tasks // len(places)] for at in range(len(places))]
     marks = [(field, key, None) for field, found in common.items() for key in found]

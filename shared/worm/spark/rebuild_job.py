@@ -24,15 +24,12 @@ from worm.tables import (
     DeltaFile,
     Hint,
     IndexPieces,
+    RangeTasks,
     RebuildReport,
     StagedFile,
     StagedRange,
+    Staging,
     TableRebuild,
-    compare_range,
-    delta_hints,
-    stage_compared,
-    stage_range,
-    staged_within,
 )
 
 if TYPE_CHECKING:
@@ -94,7 +91,7 @@ class _SparkEngine:
         return self._by_range(work, [(one, ()) for one in self._ranges], hints, "compare")
 
     def stage_whole(self, deltas: Sequence[DeltaFile], fresh: Sequence[StagedFile]) -> list[list[StagedFile] | None]:
-        items = [(one, staged_within(fresh, one)) for one in self._ranges]
+        items = [(one, Staging.within(fresh, one)) for one in self._ranges]
         work = partial(_stage_compared, self._spec, bool(deltas))
         return self._by_range(work, items, self._delta_hints(deltas), "stage")
 
@@ -133,7 +130,7 @@ class _SparkEngine:
 
 
 def stage(spec: JobSpec, within: IdRange) -> StagedRange:
-    return stage_range(spec.collection(), within)
+    return RangeTasks(spec.collection()).stage(within)
 
 
 def _on_collection(work: Callable[[Collection, T], R], spec: JobSpec, item: T) -> R:
@@ -145,15 +142,15 @@ def _without_hints(work: Callable[[Item, Iterable[Hint]], R], item: Item) -> R:
 
 
 def _divided(spec: JobSpec, starts: Sequence[str], delta: DeltaFile) -> Iterator[Hinted]:
-    return delta_hints(spec.collection(), delta, starts)
+    return RangeTasks(spec.collection()).delta_hints(delta, starts)
 
 
 def _compare(spec: JobSpec, is_listed: bool, is_sliced: bool, item: Item, hints: Iterable[Hint]) -> ComparedRange:
-    return compare_range(spec.collection(), item[0], hints, is_listed=is_listed, is_sliced=is_sliced)
+    return RangeTasks(spec.collection()).compare(item[0], hints, is_listed=is_listed, is_sliced=is_sliced)
 
 
 def _stage_compared(spec: JobSpec, is_sliced: bool, item: Item, hints: Iterable[Hint]) -> list[StagedFile] | None:
-    return stage_compared(spec.collection(), *item, hints, is_sliced=is_sliced)
+    return RangeTasks(spec.collection()).stage_compared(*item, hints, is_sliced=is_sliced)
 
 
 def _shown_hint(found: ShownIn) -> Hinted:

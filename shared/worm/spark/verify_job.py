@@ -41,7 +41,7 @@ from worm.spark.verify_tasks import (
     share_row,
     slice_deltas,
 )
-from worm.tables import COMMON_IDS, StoredIndexes, large_deltas, verify_root
+from worm.tables import COMMON_IDS, StoredIndexes, VerifyTasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -130,7 +130,7 @@ def _shares(spark: SparkSession, spec: JobSpec) -> DataFrame:
     numbers = slots(len(shares))
     rows = [share_row(number, slot, one) for (number, slot), one in zip(enumerate(numbers), shares, strict=True)]
     planned = spark.createDataFrame(spark.sparkContext.parallelize(rows, len(rows)), SHARE_DDL)
-    deltas = large_deltas(spec.collection(), DELTA_BYTES_MAX)
+    deltas = VerifyTasks(spec.collection()).large_deltas(DELTA_BYTES_MAX)
     if not deltas:
         return planned
     names = spark.createDataFrame(spark.sparkContext.parallelize(deltas, len(deltas)), "kind string, file string")
@@ -171,7 +171,7 @@ def _tables(
     spark: SparkSession, spec: JobSpec, updated: str, revision: int, damaged: int, kept: list[DataFrame]
 ) -> Iterator[DataFrame]:
     """Check what belongs to the table as a whole. `kept` gets what is persisted until the end."""
-    report, indexes = verify_root(spec.collection(), updated, revision, damaged)
+    report, indexes = VerifyTasks(spec.collection()).root(updated, revision, damaged)
     if indexes is not None:
         yield _parts(spark, spec, indexes, kept)
     rows = [(one.kind, one.key, one.detail) for one in report.differences]

@@ -15,7 +15,7 @@ from worm.errors import Corrupt
 from worm.spark.cluster import JobSpec
 from worm.spark.frames import Values, batches_of, rows_of
 from worm.spark.rebuild_index import POSTINGS, Common
-from worm.tables import IndexTasks, RangeReport, divide_delta, verify_portions
+from worm.tables import IndexTasks, RangeReport, RangeTasks, VerifyTasks
 
 CHECKED = pa.schema(
     [
@@ -70,7 +70,7 @@ def slice_deltas(
     def found() -> Iterator[Values]:
         for kind, file in rows_of(batches):
             try:
-                for number, body in divide_delta(spec.collection(), (kind, file), starts, with_empty=True):
+                for number, body in RangeTasks(spec.collection()).divide_delta((kind, file), starts, with_empty=True):
                     yield number, slots[number], None, None, file, body
             except Corrupt:
                 continue
@@ -80,7 +80,7 @@ def slice_deltas(
 
 def _checked(spec: JobSpec, share: division.Share, slices: Mapping[str, bytes] | None = None) -> Iterator[Values]:
     """One portion after the other."""
-    for found in verify_portions(spec.collection(), share, slices):
+    for found in VerifyTasks(spec.collection()).portions(share, slices):
         yield from _rows(spec.collection(), found)
 
 

@@ -219,6 +219,16 @@ class ParquetPart:
             return Typed(kind, self.array(name))
         return Typed(kind, array_of(written(self.array(name), form), ColumnKind("string")))
 
+    def exact(self, field: str, type: str | None) -> Array | None:
+        if field in self.inexact or "." in field:
+            return None
+        if field == ID:
+            return self.array(ID) if type == "string" else None
+        column = self.column(field)
+        if column is None or column.kind.type != type or (type == "timestamp" and self.form(column.name) is None):
+            return None
+        return self.array(column.name)
+
     def prepare(self, fields: Iterable[str]) -> None:
         """Decode the cells of these fields, unless arrays have them."""
         for field in fields:

@@ -33,6 +33,7 @@ from worm.tables.manifest import ETAGS, SEQS, Manifest
 from worm.tables.sealed import is_intact
 
 if TYPE_CHECKING:
+    from arro3.core import Array
     from msgspec import Raw
 
     from worm.tables.typed import Typed
@@ -81,6 +82,10 @@ class Part(Protocol):
 
     def typed(self, field: str) -> Typed | None:
         """The cells as arrays, if they are kept that way; also of the field `id`."""
+        ...
+
+    def exact(self, field: str, type: str | None) -> Array | None:
+        """The column of a Parquet file, if it is of this type and has every value of the field as the row has it."""
         ...
 
     def prepare(self, fields: Iterable[str]) -> None:
@@ -136,6 +141,9 @@ class ParsedPart:
         return list(map(reader(field), self.rows))
 
     def typed(self, field: str) -> Typed | None:
+        return None
+
+    def exact(self, field: str, type: str | None) -> None:
         return None
 
     def prepare(self, fields: Iterable[str]) -> None:
@@ -203,6 +211,9 @@ class MergedPart:
     def typed(self, field: str) -> Typed | None:
         base, fresh = self._base.typed(field), self._fresh
         return None if base is None else base.merged(fresh.ids if field == "id" else fresh.cells(field), self._order)
+
+    def exact(self, field: str, type: str | None) -> None:
+        return None
 
     def prepare(self, fields: Iterable[str]) -> None:
         self._base.prepare(fields)
@@ -321,6 +332,9 @@ class RawPart:
         return self._cells[field]
 
     def typed(self, field: str) -> Typed | None:
+        return None
+
+    def exact(self, field: str, type: str | None) -> None:
         return None
 
     def prepare(self, fields: Iterable[str]) -> None:

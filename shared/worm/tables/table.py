@@ -42,13 +42,6 @@ from worm.tables.view import PartFiles, TableView
 
 COUNTED = shapes.record("a sentinel", {}, {"count": shapes.WHOLE})
 ROUNDS_MAX = 10
-# A worker merges bases up to this size right after its fold. The sweep merges larger ones, as far as its memory allows
-# (about four times the base); even larger ones are left to rebuilds.
-TIDY_BYTES_MAX = 64 << 20
-# While many change sets wait, a worker only merges bases up to this size: a merge takes as long as many folds, and two
-# workers on one table would both do it. Deltas of a larger base are merged when the rush is over.
-RUSH_BYTES_MAX = 8 << 20
-SWEEP_BYTES_MAX = 512 << 20
 HEADS_BYTES_MAX = 128 << 20
 """About a million heads, which take 630 MB of memory, and as many ids of the oplog beside them."""
 UNKNOWN_AT_ONCE = 5_000
@@ -58,6 +51,15 @@ Mapped = Callable[[Callable[[str], str | None], Iterable[str]], Iterable[str | N
 
 class Table:
     """Derived files of one collection, cached by etag. For one thread at a time (`Session.table_lock`)."""
+
+    TIDY_BYTES_MAX = 64 << 20
+    """A worker merges bases up to this size right after its fold."""
+    SWEEP_BYTES_MAX = 512 << 20
+    """The sweep merges larger ones, as far as its memory allows (about four times the base); even larger ones are left
+    to rebuilds."""
+    RUSH_BYTES_MAX = 8 << 20
+    """While many change sets wait, a worker only merges bases up to this size: a merge takes as long as many folds, and
+    two workers on one table would both do it. Deltas of a larger base are merged when the rush is over."""
 
     def __init__(self, collection: Collection) -> None:
         self._begin(collection)
@@ -325,7 +327,7 @@ class Table:
             (self._replace_indexes if is_new else self._fold_indexes)(root.whole)
         elif is_new:
             self.follow()
-        self.tidy(bytes_max=TIDY_BYTES_MAX, builds=builds)
+        self.tidy(bytes_max=self.TIDY_BYTES_MAX, builds=builds)
         if not root.is_spread:
             self.keep_sentinel(root)
         found = zip(etags.items(), mapped(self._etag, etags), strict=True)
@@ -391,14 +393,14 @@ class Table:
         False."""
         is_whole = not self.is_kept or self._complete_manifest(builds, lists)
         if self.is_kept and is_whole:
-            is_whole = self.tidy(is_quiet=True, bytes_max=SWEEP_BYTES_MAX, builds=builds)
+            is_whole = self.tidy(is_quiet=True, bytes_max=self.SWEEP_BYTES_MAX, builds=builds)
         root = self.heads.held_spread
         if root is not None:
             lacks = lists and self.heads.lacks_files(root)
             if lacks and builds:
                 self._rebuild_lost_heads()
             is_whole = is_whole and (builds or not lacks)
-            self._tidy_heads(SWEEP_BYTES_MAX, is_quiet=True, builds=builds)
+            self._tidy_heads(self.SWEEP_BYTES_MAX, is_quiet=True, builds=builds)
         return is_whole
 
     def must_be_built(self) -> bool:

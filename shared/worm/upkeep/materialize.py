@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from worm.clock import Deadline, forever
 from worm.errors import NotFound
 from worm.formats import ModelDef
-from worm.spaces import DocumentRun, Materialized, OpenSpaces, mend
+from worm.spaces import DocumentRun, Materialized, OpenSpaces, correct_document
 from worm.upkeep.session import Session
 
 
@@ -45,4 +45,4 @@ class Materializer:
 
     def mend(self, model: str, entity_id: str) -> bool:
         """Set one document to the state of the log, if it has an older commit than it should."""
-        return mend(self._session.collection(model), entity_id)
+        return correct_document(self._session.collection(model), entity_id)

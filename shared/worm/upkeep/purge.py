@@ -15,7 +15,6 @@ from worm.clock import Deadline
 from worm.collections import Collection, Trashed, layout
 from worm.errors import Corrupt, Invalid, WormError
 from worm.store import Listed, Won, chunked
-from worm.tables import vacuum
 from worm.upkeep.session import Session
 
 CHUNK = 64
@@ -97,7 +96,7 @@ class Purge:
         report.table_files = table.collect(dry_run=dry_run)
         if collection.definition.lake is not None:
             try:
-                report.table_files += len(vacuum(self._session.lake(model), dry_run=dry_run))
+                report.table_files += len(self._session.lake(model).vacuum(dry_run=dry_run))
             except (Corrupt, Invalid) as damage:  # of the log; the sweep reports it too
                 report.problems[damage.key or ""] = str(damage)
         return report

@@ -17,7 +17,7 @@ from worm.collections import Archive, Collection, KeyInfo, KeyKind, OplogEntry, 
 from worm.errors import Conflict, Corrupt, Invalid, NotFound, WormError
 from worm.spaces import outdated
 from worm.store import Lost, Object
-from worm.tables import Progress, restore, silent
+from worm.tables import Progress, silent
 from worm.upkeep.materialize import Materializer
 from worm.upkeep.session import Session
 from worm.upkeep.sweep import Sweep
@@ -55,7 +55,7 @@ def repair_model(session: Session, name: str, progress: Progress = silent) -> Re
     table = session.table(name)
     manifest = table.rebuild(progress)
     if session.schema.model(name).lake is not None:
-        restore(session.lake(name))
+        session.lake(name).restore()
     report.damaged = {**swept.damaged, **table.damaged}
     report.problems.update({damage.key or one: str(damage) for one, damage in report.damaged.items()})
     if manifest is not None:

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from worm.clock import Deadline
 from worm.errors import Invalid, WormError, shown
 from worm.spaces import Materialized
-from worm.tables import SWEEP_BYTES_MAX, TIDY_BYTES_MAX, Table
+from worm.tables import Table
 from worm.upkeep.materialize import Materializer
 from worm.upkeep.session import Session
 from worm.upkeep.sweep_cursor import SweepCursor
@@ -128,7 +128,7 @@ class Sweep:
             report.error, report.finished = error, False
             return report
         if how.folds and self._session.schema.model(model).lake is not None:
-            bytes_max = SWEEP_BYTES_MAX if how.deadline() > 0 else TIDY_BYTES_MAX
+            bytes_max = Table.SWEEP_BYTES_MAX if how.deadline() > 0 else Table.TIDY_BYTES_MAX
             try:
                 self._session.lake(model).publish_due(bytes_max=bytes_max, ahead_seconds=NEXT_SECONDS)
             except WormError as error:

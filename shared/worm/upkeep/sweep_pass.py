@@ -25,7 +25,7 @@ from worm.clock import Deadline, iso_seconds
 from worm.collections import Change, Collection, EntityOutcome, Head, Heads, IdRange, Survey
 from worm.errors import Corrupt, Denied, Invalid, WormError
 from worm.store import Version
-from worm.tables import SWEEP_BYTES_MAX, Manifest, T, Table, TableRanges, Tree
+from worm.tables import Manifest, T, Table, TableRanges, Tree
 from worm.upkeep.materialize import Materializer
 from worm.upkeep.session import Session
 from worm.upkeep.sweep_cursor import SweepCursor
@@ -323,7 +323,7 @@ class HistoryPass(Pass[Heads]):
 
     def serve(self, damaged: Sequence[str]) -> None:
         """Update the rows of damaged entities."""
-        self.table.serve(damaged, bytes_max=SWEEP_BYTES_MAX)
+        self.table.serve(damaged, bytes_max=self.table.SWEEP_BYTES_MAX)
 
     def fold(self) -> None:
         """A fold of a small table rewrites all of it, so changes wait until there are as many as the table has rows. A

@@ -31,7 +31,7 @@ from worm.errors import Corrupt, Invalid
 from worm.log import DbKeys, Segment
 from worm.spaces import OpenSpaces
 from worm.store import PROBE_PREFIX, Object, ObjectInfo, acceptable
-from worm.tables import REPLACED, Manifest, Table, needed_files
+from worm.tables import REPLACED, Manifest, Table
 from worm.upkeep.repair import ASIDE
 from worm.upkeep.session import Session
 from worm.upkeep.verdicts import NOTHING, ObjectFacts, Verdict, Why, asked
@@ -299,7 +299,7 @@ class _SystemKey:
         if name.startswith("_"):
             there = Verdict.ABSENT if found is None else Verdict.SYSTEM
             return there, f"a file of the Delta log of {self._model}", f"`worm lake status {self._model}`"
-        return self._of_piece(found, needed_files(self._session.lake(self._model)), what)
+        return self._of_piece(found, self._session.lake(self._model).needed_files(), what)
 
     def _of_index(self, found: Object | None) -> Said:
         field, table = cast(str, self._info.field), self._table

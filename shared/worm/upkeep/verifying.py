@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from worm.tables import Progress, VerifyReport, audit, silent, verify_collection
+from worm.tables import Progress, VerifyReport, silent, verify_collection
 from worm.upkeep.session import Session
 
 
@@ -11,6 +11,6 @@ def verify_model(session: Session, name: str, progress: Progress = silent) -> Ve
     session.folder.await_others(name)
     report = verify_collection(session.collection(name), progress)
     if session.schema.model(name).lake is not None:
-        for found in audit(session.lake(name)):
+        for found in session.lake(name).audit():
             report.differ(*found)
     return report

@@ -159,7 +159,7 @@ def _is_id(collection: Collection, entity_id: str) -> bool:
     return collection.definition.id_problem(entity_id) is None
 
 
-def mend(collection: Collection, entity_id: str) -> bool:
+def correct_document(collection: Collection, entity_id: str) -> bool:
     """Set one document to the state of the log, if it has an older commit than it should: a write that the store
     carried out long after its sender gave up. True if something had to be done.
 

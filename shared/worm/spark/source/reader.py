@@ -15,7 +15,8 @@ from worm.errors import WormError
 from worm.spark.source.cells import Batches
 from worm.spark.source.pushing import pushed
 from worm.spark.source.rows import Reading, read_range
-from worm.spark.source.table import Share, read_share, shares
+from worm.spark.source.table import read_share, shares
+from worm.tables import TableShare
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +36,7 @@ class IdPartition(InputPartition):
 class TablePartition(InputPartition):
     """The files of one task."""
 
-    def __init__(self, share: Share) -> None:
+    def __init__(self, share: TableShare) -> None:
         super().__init__(share)
         self.share = share
 

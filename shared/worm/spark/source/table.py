@@ -1,8 +1,6 @@
 """Reads the table of a collection instead of its documents.
 
-The driver reads the root once, and the deltas unless they are large. It gives each task some partitions and the newer
-rows of their ids, so that all tasks see one state, and a read takes about as many requests as the table has files. A
-table in one file goes to one task as it is.
+The driver gives each task a share of the table as of one root (`tables/tasks/shares.py`).
 
 `auto` uses the table only where it must give what the documents give, except for changes of the last minutes:
 - it has every column and every field of the filter, was made with the fields of today's schema, and folds maintain it;
@@ -16,9 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cached_property
 
 import pyarrow as pa
 from arro3.core import Array
@@ -26,7 +22,7 @@ from pyarrow.parquet import ParquetFile
 from pyspark.sql.types import BooleanType, DataType, DoubleType, LongType, StringType, StructType, TimestampType
 
 from worm.clock import Ids, moment_of
-from worm.collections import ChangeSet, Collection, IdRange, is_cut
+from worm.collections import ChangeSet, Collection, is_cut
 from worm.errors import Corrupt, Invalid, WormError
 from worm.formats import ModelDef
 from worm.query import is_covered
@@ -35,59 +31,23 @@ from worm.spark.source.entities import CHUNK, documents_of
 from worm.spark.source.rows import Reading, Rows, read_range
 from worm.spark.source.schema import CORRUPT, documents_schema
 from worm.store import chunked
-from worm.tables import (
-    ID,
-    READ_ATTEMPTS,
-    Columns,
-    Manifest,
-    ManifestTree,
-    ParquetPart,
-    ParsedPart,
-    Part,
-    PartFiles,
-    Piece,
-    RawPart,
-    Root,
-    cells,
-    cut,
-)
+from worm.tables import Columns, Part, SharedTable, TableShare, cells
 
 LOG = logging.getLogger(__name__)
-DELTA_BYTES_MAX = 64 << 20
-"""Larger deltas are read by the tasks, not by the driver."""
 PATIENCE = timedelta(minutes=1)
 """How long a change set may wait before `auto` says that the table is behind."""
 LISTED_MAX = 1000
-_SAME_TYPES: dict[str, type[DataType]] = {
-    "string": StringType,
-    "long": LongType,
-    "double": DoubleType,
-    "boolean": BooleanType,
-    "timestamp": TimestampType,
+_COLUMN_TYPES: dict[type[DataType], str] = {
+    StringType: "string",
+    LongType: "long",
+    DoubleType: "double",
+    BooleanType: "boolean",
+    TimestampType: "timestamp",
 }
-"""Types of columns in Parquet files, and the types of frames that show the same."""
+"""Types of frames, and the types of columns in Parquet files that show the same."""
 INSTEAD = 'or use .option("from", "documents")'
 REBUILD = f"run `worm table rebuild` to rebuild it, {INSTEAD}"
 GONE = "if the frame was made more than a day ago, load it again; otherwise run `worm repair`, or read from documents"
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """One partition, its range, and the newer rows of the range."""
-
-    piece: Piece
-    within: IdRange
-    newer: Manifest
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """What one task reads: a table in one file (`body`), or some partitions. `deltas`: those that the driver did not
-    read."""
-
-    slices: tuple[Slice, ...] = ()
-    deltas: tuple[Piece, ...] = ()
-    body: bytes | None = None
 
 
 # Planning
@@ -100,58 +60,24 @@ def table_schema(definition: ModelDef) -> StructType:
     return StructType([one for one in documents_schema(definition).fields if is_covered(definition, one.name)])
 
 
-def shares(reading: Reading) -> list[Share] | WormError:
+def shares(reading: Reading) -> list[TableShare] | WormError:
     """What the tasks read, as of one root; or why the table cannot be used."""
     collection, is_auto = reading.spec.collection(), reading.options.read_from == "auto"
     problem = _lacks(reading, collection.definition) or (_needs_documents(reading) if is_auto else None)
     if problem is not None:
         return problem
-    tree = ManifestTree(collection)
+    table = SharedTable(collection)
     try:
-        found = _planned(tree, reading.options.partitions)
+        found = table.shares(reading.options.partitions)
     except Corrupt as damage:
         return damage
-    root = tree.file.held.value
-    if root is None:
+    if table.last_updated is None:
         return Invalid(f"{collection.name} has no table yet", hint=REBUILD)
-    if tree.is_stale(root):
+    if table.is_stale:
         return Invalid(f"the table of {collection.name} was made with other fields", hint=REBUILD)
-    if is_auto and _is_waiting(collection, root.last_updated, reading.now):
+    if is_auto and _is_waiting(collection, table.last_updated, reading.now):
         return Invalid(f"changes have been waiting for the table of {collection.name} for more than a minute")
     return found
-
-
-def _planned(tree: ManifestTree, tasks: int) -> list[Share]:
-    """A file that the root names may be gone by now: then there is a newer root. `Corrupt` if there is none."""
-    damage, etag = Corrupt("the table is damaged", key=tree.key, hint=GONE), None
-    for _ in range(READ_ATTEMPTS):
-        tree.file.refresh()
-        if etag is not None and tree.file.etag == etag:
-            break
-        etag, body, held = tree.file.etag, tree.file.undecoded, tree.file.held
-        if held.damage is not None:
-            raise held.damage
-        if held.value is None or not held.value.is_spread:
-            return [Share(body=body)]
-        try:
-            return _spread(tree, held.value, tasks)
-        except Corrupt as found:
-            damage = found
-    raise damage
-
-
-def _spread(tree: ManifestTree, root: Root[Manifest], tasks: int) -> list[Share]:
-    pieces, is_small = tree.partitions(root), root.delta_size <= DELTA_BYTES_MAX
-    delta = tree.delta(root) if is_small else Manifest(root.model)
-    starts = [piece.start for piece in pieces]
-    ranges = [IdRange(start, end) for start, end in zip(starts, [*starts[1:], None], strict=True)]
-    slices = [
-        Slice(piece, within, delta.part(ids))
-        for piece, within, ids in zip(pieces, ranges, cut(delta.ids(), starts), strict=True)
-    ]
-    deltas = () if is_small else root.deltas
-    tasks = max(tasks, IdRange.least_for(root.count))
-    return [Share(tuple(some), deltas) for some in chunked(slices, -(-len(slices) // tasks))]
 
 
 def _no_table(definition: ModelDef) -> Invalid:
@@ -197,20 +123,25 @@ def _is_waiting(collection: Collection, last_updated: str, now: datetime) -> boo
 # Tasks
 
 
-def read_share(reading: Reading, share: Share) -> Iterator[pa.RecordBatch]:
+def read_share(reading: Reading, share: TableShare) -> Iterator[pa.RecordBatch]:
     """The rows of one task that match, a partition at a time."""
-    collection, rows = reading.spec.collection(), _TableRows(reading, share.deltas)
-    if share.body is not None:
-        key = collection.resolver.manifest_key(collection.name)
-        yield from rows.of_part(RawPart.of_root(share.body, key) or ParsedPart.of(Manifest.decode(share.body, key)))
+    collection, rows = reading.spec.collection(), _TableRows(reading)
+    table = share.open(collection, NeededColumns)
+    whole = table.whole()
+    if whole is not None:
+        yield from rows.of_part(whole)
         return
     for one in share.slices:
         try:
-            made = list(rows.of_slice(one))
+            count = None if rows.needs_cells else table.count(one)
+            parts = table.parts(one) if count is None else ()
+            made = [batch for part, elsewhere in parts for batch in rows.of_part(part, elsewhere)]
+            if count is not None:
+                made = [rows.bare(count)]
         except Corrupt as damage:
             if reading.options.read_from == "table":
                 raise Corrupt(damage.message, key=damage.key, hint=GONE) from damage
-            LOG.warning("%s: reads documents instead of %s: %s", collection.name, one.piece.file, damage)
+            LOG.warning("%s: reads documents instead of %s: %s", collection.name, one.file, damage)
             yield from read_range(reading, one.within)
         else:
             yield from made
@@ -233,32 +164,18 @@ class NeededColumns:
 
 
 class _TableRows:
-    """Makes batches of the rows of a table. `deltas`: files with newer rows."""
+    """Makes batches of the rows of a table."""
 
-    def __init__(self, reading: Reading, deltas: tuple[Piece, ...]) -> None:
+    def __init__(self, reading: Reading) -> None:
         self._collection = reading.spec.collection()
-        self._deltas = deltas
         self._rows = Rows(reading)
         self._filter = self._rows.filter
         self._kinds = {field.name: field.dataType for field in reading.schema.fields if field.name != CORRUPT}
+        self.needs_cells = bool(self._kinds or self._filter.fields)
 
-    @cached_property
-    def _delta(self) -> Manifest:
-        return ManifestTree(self._collection).delta(Root(self._collection.name, 0, 0, 0, "", deltas=self._deltas))
-
-    def of_slice(self, one: Slice) -> Iterator[pa.RecordBatch]:
-        newer = self._delta.part(filter(one.within.__contains__, self._delta.ids())) if self._deltas else one.newer
-        if not self._kinds and not self._filter.fields and not newer.seqs:
-            yield self._rows.batches.made(one.piece.count, {})
-            return
-        root: Root[Manifest] = Root(self._collection.name, one.piece.count, one.piece.size, 0, "", (one.piece,))
-        tree = ManifestTree(self._collection)
-        tree.parquet.decode = NeededColumns
-        (base,) = PartFiles(tree).load(root)
-        changed = {one for one, seq in newer.seqs.items() if seq > base.seqs.get(one, 0)} if newer.seqs else set()
-        yield from self.of_part(base, changed)
-        if changed:
-            yield from self.of_part(ParsedPart.of(newer.part(changed)))
+    def bare(self, count: int) -> pa.RecordBatch:
+        """So many rows without columns."""
+        return self._rows.batches.made(count, {})
 
     def of_part(self, part: Part, changed: AbstractSet[str] = frozenset()) -> Iterator[pa.RecordBatch]:
         """`changed`: ids whose rows are elsewhere."""
@@ -271,8 +188,9 @@ class _TableRows:
         is_whole = len(positions) == part.count
 
         def values_of(name: str) -> Cells:
-            array = _array(part, name, self._kinds[name])
-            if array is not None:
+            exact = part.exact(name, _COLUMN_TYPES.get(type(self._kinds[name])))
+            if exact is not None:
+                array = pa.array(exact)
                 return array if is_whole else array.take(pa.array(positions))
             values = columns.values(name)
             return values if is_whole else [values[at] for at in positions]
@@ -291,18 +209,3 @@ class _TableRows:
             if any(is_cut(row, name) for name in self._filter.fields)
             or (at in matches and any(is_cut(row, name) for name in self._kinds))
         }
-
-
-def _array(part: Part, name: str, kind: DataType) -> pa.Array | None:
-    """The column of a Parquet file, if it has every value as the frame shows it."""
-    if not isinstance(part, ParquetPart) or name in part.inexact or "." in name:
-        return None
-    if name == ID and isinstance(kind, StringType):
-        return pa.array(part.array(ID))
-    column = part.column(name)
-    if column is None:
-        return None
-    is_time = column.kind.type == "timestamp"
-    if _SAME_TYPES.get(column.kind.type) is not type(kind) or (is_time and part.form(column.name) is None):
-        return None
-    return pa.array(part.array(column.name))

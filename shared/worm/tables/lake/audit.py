@@ -9,7 +9,7 @@ from worm.errors import Corrupt, Invalid
 from worm.store import in_parallel
 from worm.tables.lake.actions import RENEW, LogState
 from worm.tables.lake.log import LOG_DIR, TIP_FILE
-from worm.tables.lake.publish import Lake, Publication
+from worm.tables.lake.publish import Publication, Publisher
 from worm.tables.parquet_part import check_crc
 
 REPAIR = "run `worm repair` to restore it"
@@ -18,7 +18,7 @@ Found = tuple[str, str, str]
 """Kind, key, detail."""
 
 
-def audit(lake: Lake) -> Iterator[Found]:
+def audit(lake: Publisher) -> Iterator[Found]:
     """What is wrong with the log, and with the files that its newest version names."""
     try:
         state = replayed(lake)
@@ -31,7 +31,7 @@ def audit(lake: Lake) -> Iterator[Found]:
             yield found
 
 
-def replayed(lake: Lake) -> LogState:
+def replayed(lake: Publisher) -> LogState:
     """The state of the log, from its own entries. `Corrupt` if entries are missing or damaged."""
     entries = lake.log.entries()
     if entries.newest < 0 and lake.store.head(lake.directory + TIP_FILE) is not None:
@@ -39,7 +39,7 @@ def replayed(lake: Lake) -> LogState:
     return lake.log.read(entries)
 
 
-def restore(lake: Lake) -> Publication:
+def restore(lake: Publisher) -> Publication:
     """Publish after everything that is damaged was deleted. If the log itself is damaged, its versions start again at
     0."""
     for kind, key, _ in list(audit(lake)):
@@ -52,7 +52,7 @@ def restore(lake: Lake) -> Publication:
     return lake.publish()
 
 
-def _damage(lake: Lake, path: str, size: int) -> Found | None:
+def _damage(lake: Publisher, path: str, size: int) -> Found | None:
     key = lake.directory + path
     found = lake.store.get(key)
     try:

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Literal, TypeAlias, get_args
 
 from worm.errors import Invalid, shown
-from worm.tables.lake.publish import Lake
+from worm.tables.lake.publish import Publisher
 from worm.tables.parquet import ETAG, ID, REST, SEQ, ColumnKind
 
 Engine: TypeAlias = Literal["athena", "glue", "duckdb", "spark", "trino"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 
 
-def ddl(lake: Lake, engine: str) -> str:
+def ddl(lake: Publisher, engine: str) -> str:
     """The statement for the engine; for Glue, the input of `aws glue create-table`."""
     written = _WRITERS.get(engine)
     if written is None:
@@ -21,26 +21,26 @@ def ddl(lake: Lake, engine: str) -> str:
     return written(lake.table.collection.name, lake)
 
 
-def _athena(name: str, lake: Lake) -> str:
+def _athena(name: str, lake: Publisher) -> str:
     head = f"CREATE EXTERNAL TABLE {_quoted(name.lower(), '`')}"
     return f"{head}\nLOCATION {_text(lake.location + '/')}\nTBLPROPERTIES ('table_type' = 'DELTA');"
 
 
-def _spark(name: str, lake: Lake) -> str:
+def _spark(name: str, lake: Publisher) -> str:
     return f"CREATE TABLE {_quoted(name, '`')} USING DELTA LOCATION {_text(lake.location)};"
 
 
-def _duckdb(name: str, lake: Lake) -> str:
+def _duckdb(name: str, lake: Publisher) -> str:
     head = f"INSTALL delta; LOAD delta;\nCREATE VIEW {_quoted(name, chr(34))} AS"
     return f"{head} SELECT * FROM delta_scan({_text(lake.location)});"
 
 
-def _trino(name: str, lake: Lake) -> str:
+def _trino(name: str, lake: Publisher) -> str:
     call = f"schema_name => 'default', table_name => '{name.lower()}', table_location => {_text(lake.location)}"
     return f"CALL delta.system.register_table({call});"
 
 
-def _glue(name: str, lake: Lake) -> str:
+def _glue(name: str, lake: Publisher) -> str:
     from worm.formats import JsonValue, dumps_document
 
     columns: list[JsonValue] = [{"Name": one, "Type": _hive(kind)} for one, kind in _columns(lake)]
@@ -67,7 +67,7 @@ def _glue(name: str, lake: Lake) -> str:
     )
 
 
-def _columns(lake: Lake) -> list[tuple[str, ColumnKind]]:
+def _columns(lake: Publisher) -> list[tuple[str, ColumnKind]]:
     declared = [(column.name, column.kind) for column in lake.columns]
     text = ColumnKind("string")
     return [(ID, text), *declared, (SEQ, ColumnKind("long")), (ETAG, text), (REST, text)]
@@ -90,7 +90,7 @@ def _quoted(name: str, mark: str) -> str:
     return f"{mark}{name}{mark}"
 
 
-_WRITERS: dict[str, Callable[[str, Lake], str]] = {
+_WRITERS: dict[str, Callable[[str, Publisher], str]] = {
     "athena": _athena,
     "glue": _glue,
     "duckdb": _duckdb,

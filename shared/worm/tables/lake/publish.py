@@ -112,7 +112,7 @@ class Comparison:
         )
 
 
-class Lake:
+class Publisher:
     """The Delta table of one model. Not thread-safe, like its table."""
 
     def __init__(self, table: Table) -> None:

@@ -10,7 +10,7 @@ from worm.store import Listed, in_parallel
 from worm.tables.lake.actions import LOG_DAYS, RETENTION_DAYS
 from worm.tables.lake.audit import replayed
 from worm.tables.lake.log import LOG_DIR, Entries
-from worm.tables.lake.publish import Lake
+from worm.tables.lake.publish import Publisher
 from worm.tables.pieces import ORPHAN_AGE
 from worm.values import dataclass
 
@@ -43,7 +43,7 @@ class LakeStatus:
         }
 
     @classmethod
-    def of(cls, lake: Lake) -> LakeStatus:
+    def of(cls, lake: Publisher) -> LakeStatus:
         """Reads the log, lists the files and compares them with the table. `Corrupt` if entries of the log are missing
         or damaged."""
         replayed(lake)
@@ -65,7 +65,7 @@ class LakeStatus:
         )
 
 
-def vacuum(lake: Lake, *, retention_days: int = RETENTION_DAYS, dry_run: bool = False) -> list[str]:
+def vacuum(lake: Publisher, *, retention_days: int = RETENTION_DAYS, dry_run: bool = False) -> list[str]:
     """Delete Parquet files that no version of the last days names, and log entries that no such version needs. Returns
     the keys.
 
@@ -87,12 +87,12 @@ def vacuum(lake: Lake, *, retention_days: int = RETENTION_DAYS, dry_run: bool = 
     return doomed
 
 
-def _is_file(lake: Lake, one: Listed) -> bool:
+def _is_file(lake: Publisher, one: Listed) -> bool:
     name = one.key.removeprefix(lake.directory)
     return name.startswith("partition-") and name.endswith(".parquet")
 
 
-def needed_files(lake: Lake, entries: Entries | None = None, since: datetime | None = None) -> set[str]:
+def needed_files(lake: Publisher, entries: Entries | None = None, since: datetime | None = None) -> set[str]:
     """The Parquet files that the root names, or a version of the Delta table that is not older than `since`."""
     state = lake.log.read(entries or lake.log.entries())
     first = since or lake.clock.now() - timedelta(days=RETENTION_DAYS)
@@ -102,7 +102,7 @@ def needed_files(lake: Lake, entries: Entries | None = None, since: datetime | N
     return {*state.adds, *removed, *(lake.files.file(piece.file) for piece in partitions)}
 
 
-def _old_entries(lake: Lake, listed: list[Listed], entries: Entries, before: datetime) -> list[str]:
+def _old_entries(lake: Publisher, listed: list[Listed], entries: Entries, before: datetime) -> list[str]:
     """Everything before the newest checkpoint that is older than the retention: later versions start from that one."""
     start = max((version for version, at in entries.checkpoints.items() if at < before), default=0)
     first = lake.directory + LOG_DIR + f"{start:020d}"

@@ -15,7 +15,7 @@ from worm.errors import Unavailable
 from worm.tables.layout import PARTITION_BYTES, Edit, T
 from worm.tables.manifest import Manifest
 from worm.tables.root import LEVEL_MAX, Piece, Root
-from worm.tables.table import TIDY_BYTES_MAX, Table
+from worm.tables.table import Table
 from worm.tables.tasks.incremental import ComparedRange
 from worm.tables.tasks.staging import Overtaken, StagedFile, Staging
 from worm.tables.tree import BASE_SHARE, DELTAS_MAX, Tree
@@ -75,11 +75,11 @@ class DeltaFold:
                 _publish(self._table.manifest, [(one.manifest, one.last_updated) for one in made])
             _publish(self._table.heads, [(one.heads, one.last_updated) for one in made])
             if self._manifest is not None and not self._table.is_kept:  # no fold merges its deltas
-                self._table.tidy(bytes_max=TIDY_BYTES_MAX)
-            self._table.tidy_folded(bytes_max=TIDY_BYTES_MAX)
+                self._table.tidy(bytes_max=self._table.TIDY_BYTES_MAX)
+            self._table.tidy_folded(bytes_max=self._table.TIDY_BYTES_MAX)
             return
         refold = self._fold_documents(groups, write)
-        self._table.tidy(bytes_max=TIDY_BYTES_MAX)
+        self._table.tidy(bytes_max=self._table.TIDY_BYTES_MAX)
         if refold:
             self._table.fold_documents(refold)
 

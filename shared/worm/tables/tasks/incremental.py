@@ -39,7 +39,7 @@ from worm.tables.manifest import Manifest
 from worm.tables.root import Root, cut
 from worm.tables.table import Table
 from worm.tables.tasks.listings import Crowded, Listing, Shown, joined, listed_now
-from worm.tables.tasks.staging import Kind, StagedFile, StagedRow, Staging, overlapping
+from worm.tables.tasks.staging import Kind, SourceRows, StagedFile, StagedRow, Staging, overlapping
 from worm.tables.tree import Tree
 
 Verdict = Literal["same", "fold", "rewrite"]
@@ -367,6 +367,15 @@ def staged_whole(
 
 # Tasks
 
+
+@dataclass(frozen=True, slots=True)
+class StagedRange:
+    """What a task staged of its range, and what it left of it."""
+
+    files: tuple[StagedFile, ...]
+    rest: tuple[IdRange, ...]
+
+
 DeltaFile = tuple[Kind, str]
 """The name of a delta."""
 Hint = tuple[Literal["shown"], str, Shown] | tuple[Kind, bytes] | tuple[Literal["unsound"]]
@@ -382,50 +391,58 @@ def delta_files(roots: Iterable[tuple[Kind, Root[Manifest] | Root[Heads] | None]
     return [(kind, piece.file) for kind, root in found for piece in root.deltas]
 
 
-def divide_delta(
-    collection: Collection, delta: DeltaFile, starts: Sequence[str], *, with_empty: bool = False
-) -> Iterator[tuple[int, bytes]]:
-    """What a delta has of each range, with the number of the range. `Corrupt` if it is gone or damaged."""
-    kind, file = delta
-    table = Table(collection)
-    tree: Tree[Manifest] | Tree[Heads] = table.manifest if kind == "manifest" else table.heads
-    (part,) = tree.pieces.get([file])
-    tree.pieces.keep(set())
-    for number, ids in enumerate(cut(part.ids(), starts)):
-        if ids or with_empty:
-            yield number, part.part(ids).encode()
+class RangeTasks:
+    """What tasks do for one range of ids of a collection. `is_listed`, `is_sliced`: whether there are hints in place of
+    a listing, and in place of deltas."""
 
+    def __init__(self, collection: Collection) -> None:
+        self._collection = collection
 
-def delta_hints(collection: Collection, delta: DeltaFile, starts: Sequence[str]) -> Iterator[tuple[int, Hint]]:
-    """The same as hints."""
-    try:
-        for number, body in divide_delta(collection, delta, starts):
-            yield number, (delta[0], body)
-    except Corrupt:
-        yield 0, ("unsound",)
+    def stage(self, within: IdRange) -> StagedRange:
+        """Stage the rows of the source."""
+        rows = SourceRows(self._collection, within)
+        return StagedRange(tuple(Staging(self._collection).put_all(rows)), rows.rest)
 
+    def compare(self, within: IdRange, hints: Iterable[Hint], *, is_listed: bool, is_sliced: bool) -> ComparedRange:
+        try:
+            listing, slices = _sorted_out(hints)
+        except (Unsound, Crowded):
+            return ComparedRange(is_unsound=True)
+        table = Table(self._collection)
+        comparing = Comparing(table, within, listing if is_listed else None, slices if is_sliced else None)
+        return comparing.run(Staging(self._collection))
 
-def compare_range(
-    collection: Collection, within: IdRange, hints: Iterable[Hint], *, is_listed: bool, is_sliced: bool
-) -> ComparedRange:
-    """`is_listed`, `is_sliced`: whether there are hints in place of a listing, and in place of deltas."""
-    try:
-        listing, slices = _sorted_out(hints)
-    except (Unsound, Crowded):
-        return ComparedRange(is_unsound=True)
-    comparing = Comparing(Table(collection), within, listing if is_listed else None, slices if is_sliced else None)
-    return comparing.run(Staging(collection))
+    def stage_compared(
+        self, within: IdRange, files: Sequence[str], hints: Iterable[Hint], *, is_sliced: bool
+    ) -> list[StagedFile] | None:
+        """Stage a whole range after its comparison, which has staged these files."""
+        try:
+            _, slices = _sorted_out(hints)
+        except Unsound:
+            return None
+        staging, table = Staging(self._collection), Table(self._collection)
+        return staged_whole(staging, table, within, files, slices if is_sliced else None)
 
+    def divide_delta(
+        self, delta: DeltaFile, starts: Sequence[str], *, with_empty: bool = False
+    ) -> Iterator[tuple[int, bytes]]:
+        """What a delta has of each range, with the number of the range. `Corrupt` if it is gone or damaged."""
+        kind, file = delta
+        table = Table(self._collection)
+        tree: Tree[Manifest] | Tree[Heads] = table.manifest if kind == "manifest" else table.heads
+        (part,) = tree.pieces.get([file])
+        tree.pieces.keep(set())
+        for number, ids in enumerate(cut(part.ids(), starts)):
+            if ids or with_empty:
+                yield number, part.part(ids).encode()
 
-def stage_compared(
-    collection: Collection, within: IdRange, files: Sequence[str], hints: Iterable[Hint], *, is_sliced: bool
-) -> list[StagedFile] | None:
-    """Stage a whole range after its comparison, which has staged these files."""
-    try:
-        _, slices = _sorted_out(hints)
-    except Unsound:
-        return None
-    return staged_whole(Staging(collection), Table(collection), within, files, slices if is_sliced else None)
+    def delta_hints(self, delta: DeltaFile, starts: Sequence[str]) -> Iterator[tuple[int, Hint]]:
+        """The same as hints."""
+        try:
+            for number, body in self.divide_delta(delta, starts):
+                yield number, (delta[0], body)
+        except Corrupt:
+            yield 0, ("unsound",)
 
 
 def _sorted_out(hints: Iterable[Hint]) -> tuple[Listing, Slices]:

@@ -41,16 +41,6 @@ KeyId = tuple[str, str | None]
 """An entry key, and an id that has it. A common value has no ids."""
 
 
-def index_tasks(parts: int, pairs: int, most: int) -> int:
-    """How many tasks sort and write the parts of indexes. A part is never divided, and large ones share no task."""
-    return max(1, parts if pairs > PART_POSTINGS_MAX else min(parts, division.tasks_for(pairs, most)))
-
-
-def counting_tasks(pairs: int) -> int:
-    """How many tasks count the documents of each value."""
-    return division.tasks_for(pairs, COUNTING_TASKS)
-
-
 def key_buckets(keys: int) -> int:
     """How many ranges the keys of an index are divided into to find out where its parts begin."""
     return max(1, -(-keys // KEYS_PER_BUCKET))
@@ -101,6 +91,16 @@ class IndexTasks:
         self._collection = collection
         self._table = Table(collection)
         self._indexes = self._table.indexes
+
+    @staticmethod
+    def writing(parts: int, pairs: int, most: int) -> int:
+        """How many tasks sort and write the parts of indexes. A part is never divided, and large ones share no task."""
+        return max(1, parts if pairs > PART_POSTINGS_MAX else min(parts, division.tasks_for(pairs, most)))
+
+    @staticmethod
+    def counting(pairs: int) -> int:
+        """How many tasks count the documents of each value."""
+        return division.tasks_for(pairs, COUNTING_TASKS)
 
     def staged_pairs(self, files: Iterable[str]) -> Iterator[Pair]:
         """The pairs of staged files."""

@@ -39,6 +39,12 @@ class Shown:
     etag: str | None = None
     modified: str = ""
 
+    @staticmethod
+    def entity(collection: Collection, info: KeyInfo) -> str | None:
+        """The id of the entity, if the key counts for the rows of the collection."""
+        kinds = HISTORY if collection.definition.oplog else (KeyKind.DOCUMENT,)
+        return info.id or None if info.model == collection.name and info.kind in kinds else None
+
     def add(self, info: KeyInfo, version: Version | Listed) -> None:
         """Add one object."""
         is_latest = isinstance(version, Listed) or version.is_latest
@@ -86,18 +92,12 @@ class Listing:
         return self._ids[bisect_left(self._ids, within.start) : end]
 
 
-def entity_of(collection: Collection, info: KeyInfo) -> str | None:
-    """The id of the entity, if the key counts for the rows of the collection."""
-    kinds = HISTORY if collection.definition.oplog else (KeyKind.DOCUMENT,)
-    return info.id or None if info.model == collection.name and info.kind in kinds else None
-
-
 def listed_now(collection: Collection, within: IdRange) -> Listing:
     """By requests: LIST of the documents, or of all versions in the oplog."""
     shown: dict[str, Shown] = {}
     for found in _objects(collection, within):
         info = collection.resolver.parse(found.key)
-        entity_id = entity_of(collection, info)
+        entity_id = Shown.entity(collection, info)
         if entity_id is not None and entity_id in within:
             _of(shown, entity_id).add(info, found)
     return _listing(shown, is_complete=True)

@@ -21,7 +21,7 @@ from worm.tables.index import PART_POSTINGS_MAX, parts_wanted
 from worm.tables.layout import INLINE_PARTITIONS, PARTITION_BYTES, HeadsLayout, ManifestLayout
 from worm.tables.table import Table
 from worm.tables.tasks.deltas import DELTA_BYTES, may_fold
-from worm.tables.tasks.index_parts import KEYS_PER_BUCKET, counting_tasks, index_tasks, key_buckets
+from worm.tables.tasks.index_parts import KEYS_PER_BUCKET, IndexTasks, key_buckets
 from worm.tables.tasks.staging import BYTES_MAX, ROWS_MAX
 
 BYTES_OF_A_TASK_MAX = 256 << 20
@@ -319,7 +319,7 @@ def _base(paper: Paper, tasks: int, most: int) -> Iterator[Stage]:
 
 def _values(pairs: int) -> Stage:
     """Spark counts the documents of each value."""
-    tasks = counting_tasks(pairs)
+    tasks = IndexTasks.counting(pairs)
     return Stage("values", tasks, _share(pairs, tasks), _share(pairs, tasks) * POSTING_BYTES, 0, {}, pairs)
 
 
@@ -328,7 +328,7 @@ def _parts(paper: Paper, most: int, name: str, kind: str) -> Stage:
     pairs, parts = paper.documents * paper.indexes, paper.index_parts * paper.indexes
     per_task = min(PART_POSTINGS_MAX, pairs)
     data, held = 2 * per_task * POSTING_BYTES, per_task * POSTING_BYTES * CHECKED_HELD
-    return Stage(name, index_tasks(parts, pairs, most), per_task, data, held, {kind: parts}, 2 * pairs)
+    return Stage(name, IndexTasks.writing(parts, pairs, most), per_task, data, held, {kind: parts}, 2 * pairs)
 
 
 def _claims(paper: Paper, name: str, written: float = 0.0) -> Iterator[Stage]:

@@ -45,7 +45,6 @@ from worm.tables.tasks.staging import (
     Overtaken,
     PartPlan,
     Question,
-    SourceRows,
     StagedFile,
     StagedRow,
     Staging,
@@ -56,7 +55,6 @@ from worm.tables.tasks.staging import (
     questions,
     rebuild_documents,
     staged_base,
-    staged_within,
     starts_of,
     stored_files,
     survey,
@@ -83,13 +81,13 @@ class RebuildEngine(Protocol):
         """One task per item; results in the order of the items."""
 
     def stage(self) -> list[StagedFile]:
-        """The rows of the source (`stage_range`)."""
+        """The rows of the source (`RangeTasks.stage`)."""
 
     def compare(self, deltas: Sequence[DeltaFile]) -> list[ComparedRange]:
-        """All ranges (`compare_range`). `deltas`: large ones, which are read once and divided among the tasks."""
+        """All ranges (`RangeTasks.compare`). `deltas`: large ones, which are read once and divided among the tasks."""
 
     def stage_whole(self, deltas: Sequence[DeltaFile], fresh: Sequence[StagedFile]) -> list[list[StagedFile] | None]:
-        """The ranges that were compared, with what that has staged (`stage_compared`)."""
+        """The ranges that were compared, with what that has staged (`RangeTasks.stage_compared`)."""
 
     def indexes(self, files: Sequence[StagedFile]) -> dict[str, IndexPieces]:
         """The parts of every index, written."""
@@ -341,7 +339,7 @@ class _Round:
         starts = ["", *(piece.start for piece in pieces[1:])]
         ranges = [IdRange(start, end) for start, end in zip(starts, [*starts[1:], None], strict=True)]
         items = [
-            _Comparison(kind, piece, within, staged_within(self._files, within))
+            _Comparison(kind, piece, within, Staging.within(self._files, within))
             for piece, within in zip(pieces, ranges, strict=True)
         ]
         found = self._engine.run(_compare, items, "catch up")
@@ -354,19 +352,6 @@ def _is_whole(tree: Tree[T], root: Root[T] | None, count: int, weight: int) -> b
 
 
 # What tasks do
-
-
-@dataclass(frozen=True, slots=True)
-class StagedRange:
-    """What a task staged of its range, and what it left of it."""
-
-    files: tuple[StagedFile, ...]
-    rest: tuple[IdRange, ...]
-
-
-def stage_range(collection: Collection, within: IdRange) -> StagedRange:
-    rows = SourceRows(collection, within)
-    return StagedRange(tuple(Staging(collection).put_all(rows)), rows.rest)
 
 
 def _measure(collection: Collection, asked: Sequence[Question]) -> list[Measurement]:

@@ -170,6 +170,13 @@ class Staging:
         self.collection = collection
         self._pieces: Pieces[list[StagedRow]] = Pieces(collection.store, directory, _decode)
 
+    @staticmethod
+    def within(files: Sequence[StagedFile], within: IdRange) -> tuple[str, ...]:
+        """The files that have ids of a range. Their own ranges are disjoint, and in order: there may be very many."""
+        start = bisect_left(files, within.start, key=lambda one: one.last)
+        end = len(files) if within.end is None else bisect_left(files, within.end, key=lambda one: one.first)
+        return tuple(one.file for one in files[start:end])
+
     def put_all(self, given: Iterable[StagedRow]) -> list[StagedFile]:
         """Write rows, ids ascending."""
         staged: list[StagedFile] = []
@@ -255,13 +262,6 @@ def heads_part(collection: Collection, rows: Iterable[StagedRow]) -> Heads:
     listed = list(rows)
     damaged = frozenset(one.id for one in listed if one.damage is not None)
     return Heads(collection.name, {one.id: one.head for one in listed if one.head is not None}, damaged)
-
-
-def staged_within(files: Sequence[StagedFile], within: IdRange) -> tuple[str, ...]:
-    """The files that have ids of a range. Their own ranges are disjoint, and in order: there may be very many."""
-    start = bisect_left(files, within.start, key=lambda one: one.last)
-    end = len(files) if within.end is None else bisect_left(files, within.end, key=lambda one: one.first)
-    return tuple(one.file for one in files[start:end])
 
 
 def _decode(body: bytes, key: str) -> list[StagedRow]:
@@ -425,7 +425,7 @@ def part_plans(
     kind: Kind, starts: Sequence[str], files: Sequence[StagedFile], stored: Callable[[IdRange], StoredFiles | None]
 ) -> list[PartPlan]:
     ranges = [IdRange(start, end) for start, end in zip(starts, [*starts[1:], None], strict=True)]
-    return [PartPlan(kind, number, one, staged_within(files, one), stored(one)) for number, one in enumerate(ranges)]
+    return [PartPlan(kind, number, one, Staging.within(files, one), stored(one)) for number, one in enumerate(ranges)]
 
 
 def overlapping(pieces: Sequence[Piece], within: IdRange) -> list[Piece]:

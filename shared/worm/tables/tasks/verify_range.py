@@ -1,4 +1,4 @@
-"""verify, for many processes: what each checks of a range of ids, and what is checked once (`verify_root`).
+"""verify, for many processes: what each checks of a range of ids, and what is checked once (`VerifyTasks.root`).
 
 Together they check everything that `verify.py` checks.
 
@@ -50,15 +50,6 @@ class RangeReport:
     last_updated: str = ""
     revision: int = 0
     damaged: frozenset[str] = frozenset()
-
-
-def verify_portions(
-    collection: Collection, share: division.Share, slices: Mapping[str, bytes] | None = None
-) -> Iterator[RangeReport]:
-    """Verify one portion after the other. `slices`: what some deltas, by the names of their files, have of the
-    share."""
-    stored = StoredTables(collection, share.within, slices)
-    return (verify_range(collection, portion, stored) for portion in share.portions)
 
 
 def verify_range(collection: Collection, within: IdRange, stored: StoredTables | None = None) -> RangeReport:
@@ -261,49 +252,6 @@ class StoredIndexes:
     files: Mapping[tuple[int, int], str]
 
 
-def large_deltas(collection: Collection, most: int) -> list[DeltaFile]:
-    """The deltas of both tables if they are larger than this."""
-    table = Table(collection)
-    return delta_files(
-        [
-            ("manifest", table.manifest.root() if table.is_kept else None),
-            ("heads", table.heads.root() if collection.definition.oplog else None),
-        ],
-        most,
-    )
-
-
-def verify_root(
-    collection: Collection, updated: str, revision: int, damaged: int
-) -> tuple[VerifyReport, StoredIndexes | None]:
-    """Check what belongs to the table as a whole. `updated`, `revision` and `damaged` are those of the source: the
-    newest time, the sum of all seqs, and how many entities are damaged."""
-    table, report = Table(collection), VerifyReport(collection.name)
-    root = table.manifest.root() if table.is_kept else None
-    if root is None:
-        if table.is_kept:
-            report.differ(*absence("manifest", table.manifest.key, table.manifest.damage))
-            for files in table.indexes:
-                if files.file.read() is None:
-                    report.differ(*absence("index", files.key, files.file.held.damage))
-        return report, None
-    if table.manifest.is_stale(root):
-        report.differ("manifest-differs", table.manifest.key, "its fields differ from the schema")
-        return report, None
-    is_older = collection.definition.oplog and _is_older(root, updated, damaged)
-    if root.whole is None:
-        if is_older:
-            detail = f"lastUpdated {root.last_updated} differs from the rebuilt one"
-            report.differ("manifest-differs", table.manifest.key, detail)
-        return report, _stored_indexes(table, root, report)
-    if is_older or (collection.definition.oplog and root.revision != revision):
-        detail = f"lastUpdated {root.last_updated}, revision {root.revision} differ from the rebuilt ones"
-        report.differ("manifest-differs", table.manifest.key, detail)
-    for files in table.indexes:
-        verify_index(files, Index.of(root.whole, files.definition), report)
-    return report, None
-
-
 def _is_older(root: Root[Manifest], updated: str, damaged: int) -> bool:
     """Whether its time differs from the source. If documents of damaged entities are served, it may be later: from a
     document that was served before."""
@@ -327,3 +275,58 @@ def _stored_indexes(table: Table, root: Root[Manifest], report: VerifyReport) ->
         return None
     partitions = tuple(piece.file for piece in table.manifest.partitions(root))
     return StoredIndexes(partitions, root.count, starts, found)
+
+
+# What tasks do, and who plans them
+
+
+class VerifyTasks:
+    """The verification of one collection, in parts."""
+
+    def __init__(self, collection: Collection) -> None:
+        self._collection = collection
+
+    def portions(self, share: division.Share, slices: Mapping[str, bytes] | None = None) -> Iterator[RangeReport]:
+        """Verify one portion after the other. `slices`: what some deltas, by the names of their files, have of the
+        share."""
+        stored = StoredTables(self._collection, share.within, slices)
+        return (verify_range(self._collection, portion, stored) for portion in share.portions)
+
+    def large_deltas(self, most: int) -> list[DeltaFile]:
+        """The deltas of both tables if they are larger than this."""
+        table = Table(self._collection)
+        return delta_files(
+            [
+                ("manifest", table.manifest.root() if table.is_kept else None),
+                ("heads", table.heads.root() if self._collection.definition.oplog else None),
+            ],
+            most,
+        )
+
+    def root(self, updated: str, revision: int, damaged: int) -> tuple[VerifyReport, StoredIndexes | None]:
+        """Check what belongs to the table as a whole. `updated`, `revision` and `damaged` are those of the source: the
+        newest time, the sum of all seqs, and how many entities are damaged."""
+        table, report = Table(self._collection), VerifyReport(self._collection.name)
+        root = table.manifest.root() if table.is_kept else None
+        if root is None:
+            if table.is_kept:
+                report.differ(*absence("manifest", table.manifest.key, table.manifest.damage))
+                for files in table.indexes:
+                    if files.file.read() is None:
+                        report.differ(*absence("index", files.key, files.file.held.damage))
+            return report, None
+        if table.manifest.is_stale(root):
+            report.differ("manifest-differs", table.manifest.key, "its fields differ from the schema")
+            return report, None
+        is_older = self._collection.definition.oplog and _is_older(root, updated, damaged)
+        if root.whole is None:
+            if is_older:
+                detail = f"lastUpdated {root.last_updated} differs from the rebuilt one"
+                report.differ("manifest-differs", table.manifest.key, detail)
+            return report, _stored_indexes(table, root, report)
+        if is_older or (self._collection.definition.oplog and root.revision != revision):
+            detail = f"lastUpdated {root.last_updated}, revision {root.revision} differ from the rebuilt ones"
+            report.differ("manifest-differs", table.manifest.key, detail)
+        for files in table.indexes:
+            verify_index(files, Index.of(root.whole, files.definition), report)
+        return report, None

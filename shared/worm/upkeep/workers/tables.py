@@ -20,7 +20,7 @@ from worm.clock import Deadline, forever, moment_of
 from worm.collections import Change, ChangeSet, KeyKind
 from worm.errors import Corrupt, Invalid, NotFound, Unavailable
 from worm.store import Object, Portions, Read, in_parallel
-from worm.tables import RUSH_BYTES_MAX, TIDY_BYTES_MAX, Mapped, Table
+from worm.tables import Mapped, Table
 from worm.upkeep.session import Session
 from worm.upkeep.workers.batch import BatchOutcome, Message, hints_of
 
@@ -63,7 +63,7 @@ class _ModelFold:
     def fold_recorded(self) -> None:
         if self._recorded:
             with self._failing():
-                self.table.fold(self._recorded, bytes_max=RUSH_BYTES_MAX)
+                self.table.fold(self._recorded, bytes_max=Table.RUSH_BYTES_MAX)
 
     def finish(self, *, in_rush: bool) -> None:
         if self.error is not None:
@@ -73,7 +73,7 @@ class _ModelFold:
                 self.table.fold_documents((change.id for change in self.changes), self._mapped)
                 return
             if self._recorded and not in_rush:
-                self.table.tidy_folded(bytes_max=TIDY_BYTES_MAX)
+                self.table.tidy_folded(bytes_max=Table.TIDY_BYTES_MAX)
             self.table.serve(change.id for change in self.changes if change.head is None)
 
     @contextmanager
@@ -157,7 +157,7 @@ class Fold:
         if self._session.schema.model(model).lake is None:
             return
         try:
-            self._session.lake(model).publish_due(bytes_max=TIDY_BYTES_MAX)
+            self._session.lake(model).publish_due(bytes_max=Table.TIDY_BYTES_MAX)
         except Exception as error:  # noqa: BLE001 - logged; the messages are folded
             outcome.unpublished[model] = error
 

@@ -20,9 +20,10 @@ def lambda_handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     for record in event["Records"]:
         body = json.loads(record["body"])
         key = body["detail"]["object"]["key"] if "detail" in body else body["key"]
-        print(json.dumps({"key": key, "received": record["attributes"]["ApproximateReceiveCount"]}))
-        if key.startswith("slow"):
-            time.sleep(1.0)
+        received = record["attributes"]["ApproximateReceiveCount"]
+        print(json.dumps({"key": key, "received": received}))
+        if key.startswith("slow") and received == "1":
+            time.sleep(20)  # a test kills it meanwhile
         if key.startswith("poison"):
             failed.append({"itemIdentifier": record["messageId"]})
     return {"batchItemFailures": failed}
@@ -32,7 +33,8 @@ def _direct(what: str, context: Any) -> dict[str, Any]:
     if what == "raise":
         raise ValueError("asked to")
     if what == "sleep":
-        time.sleep(60)
+        print("asleep", flush=True)
+        time.sleep(600)
     if what == "exit":
         os._exit(3)
     if what == "grow":
@@ -40,7 +42,7 @@ def _direct(what: str, context: Any) -> dict[str, Any]:
     if what == "spill":
         with (Path(os.environ["TMPDIR"]) / "large").open("wb") as file:
             file.truncate(513 * 1024 * 1024)
-        time.sleep(60)
+        time.sleep(600)
     if what == "allocate":
         bytearray(64 * 1024 * 1024 * 1024)
     return {
