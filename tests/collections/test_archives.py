@@ -20,8 +20,8 @@ from worm.collections.layout import ArchiveName
 from worm.collections.oplog import MIN_AGE, Archive
 from worm.collections.oplog_archives import Archiver
 from worm.errors import Corrupt, Invalid, NotFound
-from worm.formats import Layout, load_schema
-from worm.formats.definition import StorageDef
+from worm.formats import load_schema
+from worm.formats.definition import Layout, StorageDef
 from worm.formats.frames import frame
 from worm.tables.verify import Difference, verify_collection
 from worm.upkeep.pushed_schema import push_schema

@@ -16,14 +16,13 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from worm.collections.documents import DocumentVersion
 from worm.errors import Invalid
-from worm.formats.definition import ManifestDef, ModelDef, SnapshotsDef
+from worm.formats.definition import ManifestDef, ModelDef, ModelPath, SnapshotsDef
 from worm.formats.strict_json import JsonValue
 from worm.sdk.classes import (
     Document,
     ManifestSettings,
     ModelSettings,
     SnapshotSettings,
-    collection_of,
     settings_of,
 )
 from worm.sdk.document import ATTRIBUTE, Provenance
@@ -199,8 +198,8 @@ def test_settings_say_everything_that_a_schema_says_of_a_model() -> None:
     ],
 )
 def test_a_collection_is_named_for_its_class(name: str, collection: str) -> None:
-    assert collection_of(name, singleton=False) == collection
+    assert ModelPath.usual_collection(name, singleton=False) == collection
 
 
 def test_the_collection_of_a_singleton_is_not_made_plural() -> None:
-    assert collection_of("OrgSettings", singleton=True) == "org-settings"
+    assert ModelPath.usual_collection("OrgSettings", singleton=True) == "org-settings"

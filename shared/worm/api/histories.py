@@ -8,7 +8,7 @@ from worm.api.call import JSON, Call, HttpAnswer
 from worm.api.documents import document_answer
 from worm.api.preconditions import tags_of, under_condition
 from worm.api.routes import BRANCH, DOCUMENT, IDEMPOTENCY_KEY, IF_MATCH, REASON, WORM_REASON, Parameter, Route
-from worm.collections import OPS, OplogEntry
+from worm.collections import OplogEntry
 from worm.errors import Corrupt, Invalid, shown
 from worm.formats import JsonObject, JsonValue
 from worm.sdk import HistoryEntry
@@ -146,7 +146,7 @@ NAME: JsonObject = {"type": ["string", "null"]}
 SEQ: JsonObject = {"type": "integer", "minimum": 1}
 ENTRY: dict[str, JsonValue] = {
     "seq": SEQ,
-    "op": {"enum": list[JsonValue](sorted(OPS))},
+    "op": {"enum": list[JsonValue](sorted(OplogEntry.OPS))},
     "ts": TEXT,
     "actor": NAME,
     "reason": NAME,
@@ -240,7 +240,7 @@ ROUTES = (
             Parameter("actor", "Only by this author."),
             Parameter("since", "Only since this time, ISO 8601."),
             Parameter("until", "Only until this time, ISO 8601."),
-            Parameter("op", "Only entries of this kind.", {"enum": list[JsonValue](sorted(OPS))}),
+            Parameter("op", "Only entries of this kind.", {"enum": list[JsonValue](sorted(OplogEntry.OPS))}),
             Parameter("reason", "Only entries whose reason contains this text."),
             LIMIT_PARAMETER,
             CURSOR_PARAMETER,

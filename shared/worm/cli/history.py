@@ -29,7 +29,7 @@ from worm.formats import SINGLETON_ID, JsonValue, loads
 from worm.sdk import CHANGED_MAX, NO_FIELD, change_text
 
 if TYPE_CHECKING:
-    from worm.sdk import HistoryEntry, HistoryRows, RestoreChange, Worm
+    from worm.sdk import HistoryEntry, HistoryRows, Worm
 
 COLUMNS = ("Seq", "Op", "Time", "Actor", "Reason", "Change")
 FOUND_COLUMNS = ("Model", "Id", *COLUMNS)
@@ -192,18 +192,14 @@ def restore(
         report = session.restore(at=at, models=models or None, dry_run=dry_run, max_changed=most, progress=show)
     if dry_run:
         note_dry_run(len(report.changes), "restore")
-    rows = [_restored(one) for one in report.changes]
+    rows: list[dict[str, JsonValue]] = []
+    for one in report.changes:
+        why = {} if one.error is None else {"result": "failed", "reason": " ".join(one.error.for_shell().split())}
+        rows.append({"model": one.model, "id": one.id, "result": one.what, "fields": list(one.fields), **why})
     echo_rows(RESTORED if report.failed else RESTORED[:-1], rows, format)
     if report.failed:
         echo(f"worm: {len(report.failed):,} of {count(len(rows), 'document')} failed", err=True)
         raise typer.Exit(next(one.error.exit_code for one in report.failed if one.error is not None))
-
-
-def _restored(one: RestoreChange) -> dict[str, JsonValue]:
-    row: dict[str, JsonValue] = {"model": one.model, "id": one.id, "result": one.what, "fields": list(one.fields)}
-    if one.error is not None:
-        row |= {"result": "failed", "reason": " ".join(one.error.for_shell().split())}
-    return row
 
 
 def take_snapshot(

@@ -22,8 +22,8 @@ from worm.cli.arguments import opened_output
 from worm.cli.options import DEFAULT_URL, Target, opened_stores
 from worm.cli.output import count, echo
 from worm.errors import Conflict, Invalid, NotFound, WormError, shown
-from worm.formats import JsonObject, ModelDef, Schema, load_schema
-from worm.sdk import collection_of, connect
+from worm.formats import JsonObject, ModelDef, ModelPath, Schema, load_schema
+from worm.sdk import connect
 from worm.store import split_url
 from worm.upkeep import load_pushed_schema
 
@@ -192,7 +192,7 @@ def _schema_shape(model: str) -> JsonObject:
         "version": "1.0",
         "models": {
             model: {
-                "path": f"@{collection_of(model, singleton=False)}/(id:string)",
+                "path": f"@{ModelPath.usual_collection(model, singleton=False)}/(id:string)",
                 "fields": {
                     "name": {"type": "string", "required": True},
                     "status": {"type": "string", "default": "lead"},

@@ -21,11 +21,10 @@ if TYPE_CHECKING:
     from worm.collections.claims import Holders, Reservation, UniqueValue
     from worm.collections.collection import Collection, EntityOutcome
     from worm.collections.difference import Diff, FieldDiff
-    from worm.collections.documents import AGAIN, EXISTS, MAX_DOCUMENT_BYTES, DocumentVersion
+    from worm.collections.documents import AGAIN, EXISTS, DocumentVersion
     from worm.collections.entries import (
         APART,
         CUT,
-        OPS,
         REBUILT,
         Change,
         ChangeSet,
@@ -36,13 +35,13 @@ if TYPE_CHECKING:
         Row,
         is_cut,
     )
-    from worm.collections.id_ranges import AFTER_SLASH, IdRange, Scan
+    from worm.collections.id_ranges import IdRange, Scan
     from worm.collections.layout import KeyInfo, KeyKind, StorageResolver
     from worm.collections.oplog import Archive, ArchiveView, Oplog, Seqs, StateAt
     from worm.collections.oplog_archives import Archiver, ArchiveReport
     from worm.collections.reconcile import Reconciled, Sighting, Survey, failure_of
-    from worm.collections.recording import StoredWrite, record_writes
-    from worm.collections.snapshots import Snapshot, SnapshotInfo
+    from worm.collections.recording import StoredWrite
+    from worm.collections.snapshots import Snapshot
     from worm.collections.trash import Deletion, Trashed, delete_unchanged
     from worm.collections.walks import IdWalk
 else:
@@ -55,17 +54,17 @@ else:
         collection: Collection EntityOutcome
         difference: Diff FieldDiff
         division:
-        documents: AGAIN DocumentVersion EXISTS MAX_DOCUMENT_BYTES
-        entries: APART CUT Change ChangeSet Document Head Heads OPS OplogEntry REBUILT Row is_cut
-        id_ranges: AFTER_SLASH IdRange Scan
+        documents: AGAIN DocumentVersion EXISTS
+        entries: APART CUT Change ChangeSet Document Head Heads OplogEntry REBUILT Row is_cut
+        id_ranges: IdRange Scan
         layout:
         layout: KeyInfo KeyKind StorageResolver
         oplog: Archive ArchiveView Oplog Seqs StateAt
         oplog_archives: ArchiveReport Archiver
         origins:
         reconcile: Reconciled Sighting Survey failure_of
-        recording: StoredWrite record_writes
-        snapshots: Snapshot SnapshotInfo
+        recording: StoredWrite
+        snapshots: Snapshot
         trash: Deletion Trashed delete_unchanged
         walks: IdWalk
         """,

@@ -85,6 +85,7 @@ class OplogEntry:
         (1, 'create', 'Acme')
     """
 
+    OPS: ClassVar[frozenset[str]] = OPS
     SEQ_MAX: ClassVar[int] = SEQ_MAX
 
     seq: int

@@ -63,6 +63,10 @@ class Scan:
     def is_over(self, key: str) -> bool:
         return self.before is not None and key >= self.before
 
+    def after_folder(self, folder: str) -> Scan:
+        """What is left of the scan after all keys of this folder."""
+        return Scan(self.prefix, folder + AFTER_SLASH, self.before)
+
 
 @dataclass(frozen=True, slots=True)
 class IdRange:

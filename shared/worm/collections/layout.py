@@ -32,7 +32,6 @@ from worm.formats import (
     SINGLETON_ID,
     JsonObject,
     JsonValue,
-    Layout,
     ModelDef,
     Schema,
     check_safe,
@@ -154,7 +153,7 @@ class StorageResolver:
 
     def __init__(self, schema: Schema) -> None:
         self._schema = Schema.require(schema)
-        self._layouts: dict[str, Layout] = {
+        self._layouts = {
             OPLOG_DIR: schema.storage.oplog_layout,
             SNAPSHOTS_DIR: schema.storage.snapshots_layout,
             TRASH_DIR: schema.storage.trash_layout,

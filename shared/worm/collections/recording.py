@@ -48,14 +48,15 @@ class StoredWrite:
         """A private copy of the stored document."""
         return loads_own(self.found.body, self.found.key)
 
-
-def record_writes(
-    collection: Collection, writes: Iterable[StoredWrite], hints: Mapping[str, Head]
-) -> Iterator[tuple[StoredWrite, Head]]:
-    """The writes that are now recorded, with what is recorded about them. `hints`: what was recorded before, as far as
-    it is known. It never raises errors of the store: writes that are missing from the result must be reconciled."""
-    for unit in chunked(writes, RECORDED_AT_ONCE):
-        yield from _record_unit(collection, unit, hints)
+    @classmethod
+    def record_all(
+        cls, collection: Collection, writes: Iterable[StoredWrite], hints: Mapping[str, Head]
+    ) -> Iterator[tuple[StoredWrite, Head]]:
+        """The writes that are now recorded, with what is recorded about them. `hints`: what was recorded before, as far
+        as it is known. It never raises errors of the store: writes that are missing from the result must be
+        reconciled."""
+        for unit in chunked(writes, RECORDED_AT_ONCE):
+            yield from _record_unit(collection, unit, hints)
 
 
 def _record_unit(

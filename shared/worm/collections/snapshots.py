@@ -20,7 +20,7 @@ from worm.clock import Deadline, iso_seconds, moment_of
 from worm.collections.entries import SEQ_MAX, SHAPES, Document
 from worm.collections.layout import KeyKind, StorageResolver
 from worm.errors import Corrupt, Invalid, Unavailable, shown
-from worm.formats import ModelDef, dumps, loads_own, shapes
+from worm.formats import JsonObject, ModelDef, dumps, loads_own, shapes
 from worm.store import Lost, Object, ObjectInfo, Store
 from worm.values import dataclass
 
@@ -47,6 +47,10 @@ class SnapshotInfo:
     ts: str
     size: int
     seq: int | None = None
+
+    def to_json(self) -> JsonObject:
+        """As a listing shows it, without the seq."""
+        return {"ts": self.ts, "size": self.size}
 
 
 @dataclass(frozen=True, slots=True)

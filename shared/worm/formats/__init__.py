@@ -18,12 +18,10 @@ from worm.doors import door
 if TYPE_CHECKING:
     from worm.formats import frames, shapes
     from worm.formats.definition import (
-        EVERYTHING_ELSE,
         SYSTEM_FIELDS,
         TIME_FIELDS,
         IndexDef,
         LakeDef,
-        Layout,
         ManifestDef,
         Mode,
         ModelDef,
@@ -75,8 +73,8 @@ else:
     __getattr__ = door(
         __name__,
         """
-        definition: EVERYTHING_ELSE IndexDef LakeDef Layout ManifestDef Mode ModelDef ModelPath SYSTEM_FIELDS Schema
-        definition: SnapshotsDef StorageDef TIME_FIELDS duration_seconds load_schema
+        definition: IndexDef LakeDef ManifestDef Mode ModelDef ModelPath SYSTEM_FIELDS Schema SnapshotsDef StorageDef
+        definition: TIME_FIELDS duration_seconds load_schema
         fields: FieldDef FieldsDef IdType SINGLETON_ID check_safe escape_id id_problem id_segment is_datetime segment_id
         fields: segment_problem unescape_id
         frames:

@@ -73,6 +73,22 @@ _ID = re.compile(r"\((\w+):(\w+)\)")
 _EXPECTED = "expected #folder/@collection/(id:type)"
 
 
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+|[A-Z]+")
+_IRREGULAR = {
+    "child": "children",
+    "man": "men",
+    "woman": "women",
+    "person": "people",
+    "data": "data",
+    "metadata": "metadata",
+    "news": "news",
+    "series": "series",
+    "staff": "staff",
+    "equipment": "equipment",
+    "quiz": "quizzes",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class ModelPath:
     """A parsed path. `id_type` is None for a singleton."""
@@ -97,6 +113,15 @@ class ModelPath:
             raise ValueError(f"folders and collection are longer than {DIRECTORY_BYTES_MAX} bytes")
         return path
 
+    @staticmethod
+    def usual_collection(model: str, *, singleton: bool) -> str:
+        """The collection of a model without a path: `customers`, `order-lines`; a singleton's name is not made
+        plural."""
+        words = [word.lower() for word in _WORDS.findall(model)] or [model.lower()]
+        if not singleton:
+            words[-1] = _plural(words[-1])
+        return "-".join(words)
+
     @property
     def directory(self) -> str:
         """`org/customers`: folders and collection, without a slash at the end."""
@@ -105,6 +130,14 @@ class ModelPath:
     def __str__(self) -> str:
         identifier = f"/(id:{self.id_type})" if self.id_type else ""
         return "".join(f"#{folder}/" for folder in self.folders) + f"@{self.collection}{identifier}"
+
+
+def _plural(word: str) -> str:
+    if word in _IRREGULAR:
+        return _IRREGULAR[word]
+    if word.endswith("y") and word[-2:-1] not in ("", *"aeiou"):
+        return f"{word[:-1]}ies"
+    return f"{word}es" if word.endswith(("s", "x", "z", "ch", "sh")) else f"{word}s"
 
 
 def _folder(part: str) -> str:
@@ -374,6 +407,11 @@ class ModelDef(Definition):
     def keeps_whole_rows(self) -> bool:
         """Does a row of the manifest have everything that its document has?"""
         return self.keeps_manifest and self.manifest.fields is None and self.manifest.extra
+
+    @staticmethod
+    def named_in(row_form: Iterable[str]) -> tuple[str, ...]:
+        """The named fields of a `row_form`."""
+        return tuple(name for name in row_form if not name.startswith(EVERYTHING_ELSE))
 
     @cached_property
     def row_form(self) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from worm.sdk.aio import aconnect
     from worm.sdk.class_schema import schema_of
     from worm.sdk.class_source import source_of
-    from worm.sdk.classes import Document, Index, ManifestSettings, ModelSettings, Ref, SnapshotSettings, collection_of
+    from worm.sdk.classes import Document, Index, ManifestSettings, ModelSettings, Ref, SnapshotSettings
     from worm.sdk.database import Worm, connect
     from worm.sdk.document import About, DocumentDict, note_of_write
     from worm.sdk.feed import ChangeRows
@@ -30,10 +30,9 @@ if TYPE_CHECKING:
     from worm.sdk.model import Model
     from worm.sdk.past import CHANGED_MAX
     from worm.sdk.reading import populated_models
-    from worm.sdk.restoring import RestoreChange
     from worm.sdk.rows import Rows
     from worm.sdk.searching import HistoryEntry, HistoryRows
-    from worm.sdk.sql import SqlRows, json_row, run_sql_page
+    from worm.sdk.sql import SqlRows, run_sql_page
     from worm.sdk.transacting import DocumentTransaction
 else:
     __getattr__ = door(
@@ -43,7 +42,7 @@ else:
         aio: aconnect
         class_schema: schema_of
         class_source: source_of
-        classes: Document Index ManifestSettings ModelSettings Ref SnapshotSettings collection_of
+        classes: Document Index ManifestSettings ModelSettings Ref SnapshotSettings
         database: Worm connect
         document: About DocumentDict note_of_write
         feed: ChangeRows
@@ -56,10 +55,9 @@ else:
         operators:
         past: CHANGED_MAX
         reading: populated_models
-        restoring: RestoreChange
         rows: Rows
         searching: HistoryEntry HistoryRows
-        sql: SqlRows json_row run_sql_page
+        sql: SqlRows run_sql_page
         transacting: DocumentTransaction
         """,
     )

@@ -32,7 +32,6 @@ from worm.collections import (
     StoredWrite,
     Survey,
     origins,
-    record_writes,
 )
 from worm.errors import (
     CommitStateUnknown,
@@ -624,7 +623,7 @@ class Access(Generic[D]):
         changes: dict[str, Change] = {}
         known = [(one, found) for one in touched if one.ahead is None and (found := self._written(one)) is not None]
         writes = [StoredWrite(one.id, found, *_replaced(one.parent)) for one, found in known]
-        for write, head in record_writes(self._collection, writes, heads) if len(known) > 1 else ():
+        for write, head in StoredWrite.record_all(self._collection, writes, heads) if len(known) > 1 else ():
             changes[write.id] = self._news_of(write.id, head, write.document)
         return changes
 

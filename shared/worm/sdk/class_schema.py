@@ -47,7 +47,6 @@ from worm.sdk.classes import (
     ManifestSettings,
     ModelSettings,
     SnapshotSettings,
-    collection_of,
     settings_of,
 )
 from worm.sdk.shapes import model_name
@@ -125,7 +124,7 @@ def _path(cls: type[BaseModel], settings: ModelSettings, id_kind: str) -> str:
     name = model_name(cls)
     known = _ID_TYPES.get(id_kind, ())
     if settings.path is None:
-        collection = collection_of(name, singleton=settings.singleton)
+        collection = ModelPath.usual_collection(name, singleton=settings.singleton)
         found = settings.id or (known[0] if known else "string")
         path = f"@{collection}" if settings.singleton else f"@{collection}/(id:{found})"
     elif settings.id is not None or settings.singleton:

@@ -18,7 +18,6 @@ fields: they are neither dumped nor compared.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
@@ -43,7 +42,6 @@ REQUIRED_MARK = "x-worm-required"
 
 _ATTRIBUTES = ("version", "seq", "model")
 _TIMES = {"created_at": "createdAt", "updated_at": "updatedAt"}
-_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+|[A-Z]+")
 
 Id = TypeVar("Id", default=str)
 
@@ -261,34 +259,3 @@ _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "indexes": ((Mapping,), "an object of indexes by name"),
 }
 """Settings that are read here; the schema checks all others."""
-
-
-def collection_of(name: str, *, singleton: bool) -> str:
-    """The collection of a model without a path: `customers`, `order-lines`; a singleton's name is not made plural."""
-    words = [word.lower() for word in _WORDS.findall(name)] or [name.lower()]
-    if not singleton:
-        words[-1] = _plural(words[-1])
-    return "-".join(words)
-
-
-def _plural(word: str) -> str:
-    if word in _IRREGULAR:
-        return _IRREGULAR[word]
-    if word.endswith("y") and word[-2:-1] not in ("", *"aeiou"):
-        return f"{word[:-1]}ies"
-    return f"{word}es" if word.endswith(("s", "x", "z", "ch", "sh")) else f"{word}s"
-
-
-_IRREGULAR = {
-    "child": "children",
-    "man": "men",
-    "woman": "women",
-    "person": "people",
-    "data": "data",
-    "metadata": "metadata",
-    "news": "news",
-    "series": "series",
-    "staff": "staff",
-    "equipment": "equipment",
-    "quiz": "quizzes",
-}

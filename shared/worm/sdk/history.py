@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Unpack
 
 from worm.clock import iso_seconds
-from worm.collections import Diff, Document, DocumentVersion, FieldDiff, Head, Heads, OplogEntry, SnapshotInfo
+from worm.collections import Diff, Document, DocumentVersion, FieldDiff, Head, Heads, OplogEntry
 from worm.errors import Hint, Invalid, NotFound, Unavailable, shown
 from worm.formats import SINGLETON_ID, JsonObject, moment_in_utc
 from worm.sdk.access import D, Touched
@@ -158,7 +158,7 @@ class History(Writing[D]):
             if current is None:
                 raise self._missing(entity_id)
             copied = self._collection.snapshots.take_version(entity_id, *current)
-            return {**_shown(copied), "seq": None}
+            return {**copied.to_json(), "seq": None}
         tail = self._newest(entity_id)
         document = self._state_at(entity_id, tail.seq)
         if document is None:
@@ -166,7 +166,7 @@ class History(Writing[D]):
                 f"{self.name} '{entity_id}' is deleted", key=self._document_key(entity_id), hint="restore it first"
             )
         taken = self._collection.snapshots.take(entity_id, tail.seq, tail.ts, document)
-        return {**_shown(taken), "seq": taken.seq}
+        return {**taken.to_json(), "seq": taken.seq}
 
     def list_snapshots(self, id: object = SINGLETON_ID) -> list[JsonObject]:
         """The snapshots of a document, oldest first: `[{"ts": "2026-02-24T12:00:00Z", "size": 1234}, …]`.
@@ -182,7 +182,7 @@ class History(Writing[D]):
             self._tail(entity_id)  # `NotFound` for a document that never existed
         elif not found and self._session.store.head(self._document_key(entity_id)) is None:
             raise self._missing(entity_id)
-        return [_shown(info) for info in found]
+        return [info.to_json() for info in found]
 
     def restore_snapshot(self, id: object, ts: str, *, if_version: str | None = None, **about: Unpack[About]) -> D:
         """Save the document of a snapshot again, like `rollback` with an entry.
@@ -323,7 +323,3 @@ def _is_of(tail: OplogEntry, current: ObjectInfo | None) -> bool:
         return tail.op == "delete"
     version = Version(current.key, current.version_id, current.etag, current.size, current.last_modified, True)
     return tail.op != "delete" and Head.of(tail).names(version)
-
-
-def _shown(info: SnapshotInfo) -> JsonObject:
-    return {"ts": info.ts, "size": info.size}

@@ -24,7 +24,7 @@ from datetime import datetime
 from typing import TypeVar, cast
 
 from worm.clock import iso_seconds
-from worm.collections import OPS, Collection, Heads, OplogEntry
+from worm.collections import Collection, Heads, OplogEntry
 from worm.errors import Corrupt, Invalid, shown
 from worm.formats import JsonValue, check_json, dumps, loads, moment_in_utc, normal
 from worm.sdk.html import history_html, list_repr
@@ -155,8 +155,10 @@ class HistorySearch:
         cursor: str | None = None,
     ) -> HistorySearch:
         asked: object = op
-        if asked is not None and not (isinstance(asked, str) and asked in OPS):
-            raise Invalid(f"{shown(op)} is not an operation", path="op", hint=f"one of {', '.join(sorted(OPS))}")
+        if asked is not None and not (isinstance(asked, str) and asked in OplogEntry.OPS):
+            raise Invalid(
+                f"{shown(op)} is not an operation", path="op", hint=f"one of {', '.join(sorted(OplogEntry.OPS))}"
+            )
         if limit is not None and (type(limit) is not int or limit < 1):
             raise Invalid(f"must be a whole number of at least 1, not {shown(limit)}", path="limit")
         for name, text in (("actor", actor), ("reason", reason)):

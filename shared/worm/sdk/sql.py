@@ -84,6 +84,11 @@ class SqlRows(Sequence[SqlRow]):
     def columns(self) -> list[str]:
         return list(self._table.column_names)
 
+    @staticmethod
+    def json_row(row: SqlRow) -> JsonObject:
+        """As commands and the API show a row."""
+        return {name: json_value(value) for name, value in row.items()}
+
     def __len__(self) -> int:
         return self._table.num_rows
 
@@ -159,12 +164,7 @@ class _JsonRows(Sequence[JsonObject]):
 
     def __getitem__(self, at: Any) -> Any:
         found = self._all[at]
-        return json_row(found) if isinstance(found, dict) else [json_row(one) for one in found]
-
-
-def json_row(row: SqlRow) -> JsonObject:
-    """As commands and the API show a row."""
-    return {name: json_value(value) for name, value in row.items()}
+        return SqlRows.json_row(found) if isinstance(found, dict) else [SqlRows.json_row(one) for one in found]
 
 
 def json_value(value: Any) -> JsonValue:

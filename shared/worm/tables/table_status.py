@@ -11,7 +11,7 @@ from dataclasses import replace
 from worm.clock import iso_seconds
 from worm.collections import Collection, Heads
 from worm.errors import Corrupt, Invalid
-from worm.formats import EVERYTHING_ELSE, JsonValue
+from worm.formats import JsonValue, ModelDef
 from worm.store import Version
 from worm.tables.index import CUT_KEY, NULL_KEY, Index, IndexFiles
 from worm.tables.manifest import Manifest
@@ -105,7 +105,7 @@ class ManifestStatus:
         fresh = not table.manifest.is_stale(manifest) and _is_fresh(table, manifest, latest)
         table.told_behind = None if fresh else table.manifest.file.etag
         updated = manifest.last_updated or None
-        fields = tuple(name for name in manifest.fields if not name.startswith(EVERYTHING_ELSE))
+        fields = ModelDef.named_in(manifest.fields)
         status = cls(True, fresh, manifest.count, updated, size, False, fields)
         if root is None:
             return status

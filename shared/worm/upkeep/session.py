@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from worm import forks
 from worm.clock import Clock, Ids, SystemClock
-from worm.collections import MAX_DOCUMENT_BYTES, Collection, StorageResolver, layout
+from worm.collections import Collection, StorageResolver, layout
 from worm.errors import Invalid, NotFound, shown
 from worm.formats import Schema
 from worm.store import NotModified, Pool, Store, acceptable, ensure_safe, trust
@@ -44,7 +44,7 @@ class Settings:
 
     bucket: str = ""
     prefix: str = ""
-    max_document_bytes: int = MAX_DOCUMENT_BYTES
+    max_document_bytes: int = Collection.max_bytes
     threads: int = 16
     role: str = "worker"
     actor: str | None = None
@@ -64,7 +64,7 @@ class Settings:
         return cls(
             bucket=bucket,
             prefix=_prefix(values),
-            max_document_bytes=_positive(values, "WORM_MAX_DOCUMENT_BYTES", MAX_DOCUMENT_BYTES),
+            max_document_bytes=_positive(values, "WORM_MAX_DOCUMENT_BYTES", Collection.max_bytes),
             threads=_positive(values, "WORM_THREADS", 16),
             role=values.get("WORM_ROLE", "worker"),
         )

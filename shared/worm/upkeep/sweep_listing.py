@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from worm.clock import Deadline
-from worm.collections import AFTER_SLASH, Collection, IdRange, Scan
+from worm.collections import Collection, IdRange, Scan
 from worm.formats import id_segment
 from worm.store import Version
 
@@ -123,7 +123,7 @@ class RangeListing:
         if self._key == folder:  # not a folder but an object
             return [Scan(scan.prefix, self._key, scan.before)]
         is_ahead = self._key <= document != self._document and scan.prefix != document
-        rest = [] if scan.prefix.startswith(f"{folder}/") else [Scan(scan.prefix, folder + AFTER_SLASH, scan.before)]
+        rest = [] if scan.prefix.startswith(f"{folder}/") else [scan.after_folder(folder)]
         return [Scan(document), *rest] if is_ahead else rest
 
 
