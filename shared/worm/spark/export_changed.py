@@ -22,7 +22,7 @@ from worm.spark.source.entities import CHUNK, Found, Span, changes_of, documents
 from worm.spark.source.rows import Reading, Rows
 from worm.spark.source.schema import AFTER, BEFORE, DOCUMENT
 from worm.store import chunked
-from worm.tables import Changed, HeadsDifference, HeadsState
+from worm.tables import Changed, HeadsState
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,7 +43,7 @@ class Between:
     def changed(
         self, collection: Collection, places: Iterable[pa.RecordBatch], *, lost: bool = False
     ) -> Iterator[Changed]:
-        difference = HeadsDifference(collection, self.before, self.after)
+        difference = self.after.since(self.before, collection)
         for start, end in rows_of(places):
             yield from difference.within(IdRange(start, end), lost=lost)
 

@@ -25,7 +25,7 @@ from worm.spark.source.changes import complete_state
 from worm.spark.source.options import ReadOptions
 from worm.spark.source.rows import Reading
 from worm.spark.source.schema import AFTER, BEFORE, DOCUMENT, documents_schema, schema_of
-from worm.tables import HeadsDifference, HeadsState, Table
+from worm.tables import HeadsState, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -65,7 +65,7 @@ def changed_frame(
     schema = read_schema_of(request)
     options = ReadOptions.of(read_options(request, 1))
     reading = Reading(request.spec, options, schema, SystemClock().now())
-    ranges = HeadsDifference(request.spec.collection(), before, after).ranges()
+    ranges = after.since(before, request.spec.collection()).ranges()
     places = spark.sparkContext.parallelize([(one.start, one.end) for one in ranges], max(1, len(ranges)))
     work = partial(KINDS[request.kind], reading, Between(before, after))
     made = StructType([*schema.fields, StructField(GONE, BooleanType())])

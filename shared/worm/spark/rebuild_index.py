@@ -26,7 +26,6 @@ from worm.tables import (
     COMMON_IDS,
     IndexPieces,
     IndexTasks,
-    Piece,
     SeveralParts,
     StagedFile,
 )
@@ -306,16 +305,18 @@ def _numbered(
         )
 
 
-def _written(postings: DataFrame, spec: JobSpec, division: Division, most: int) -> dict[int, list[Piece]]:
+def _written(
+    postings: DataFrame, spec: JobSpec, division: Division, most: int
+) -> dict[int, list[tuple[str, int, int, str]]]:
     starts, common = division.starts, division.common
     if not starts:
         return {}
     write = partial(_write, spec, starts, common)
-    pieces: dict[int, list[Piece]] = defaultdict(list)
+    pieces: dict[int, list[tuple[str, int, int, str]]] = defaultdict(list)
     parts = sorted_postings(postings, starts, common, division.pairs, most).mapInArrow(write, PARTS_DDL)
     for row in sorted(parts.collect()):
         start = starts[row["field"]][row["part"]]
-        pieces[row["field"]].append(Piece(row["file"], row["n"], row["size"], start))
+        pieces[row["field"]].append((row["file"], row["n"], row["size"], start))
     return pieces
 
 

@@ -9,9 +9,9 @@ from worm.doors import door
 if TYPE_CHECKING:
     from worm.tables import cells
     from worm.tables.build import Progress, build_manifest, silent
-    from worm.tables.changed import Changed, HeadsDifference, HeadsState
+    from worm.tables.changed import Changed, HeadsState
     from worm.tables.columns import Column, Columns
-    from worm.tables.index import COMMON_IDS, exact_key
+    from worm.tables.index import COMMON_IDS
     from worm.tables.lake.lake import Lake
     from worm.tables.lake.publish import Publication
     from worm.tables.lake.upkeep import LakeStatus
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from worm.tables.parts import Part
     from worm.tables.pieces import REPLACED
     from worm.tables.ranges import TableRanges
-    from worm.tables.root import IndexPieces, Piece
+    from worm.tables.root import IndexPieces
     from worm.tables.table import Mapped, Table
     from worm.tables.table_status import IndexStatus, ManifestStatus
     from worm.tables.tasks.incremental import ComparedRange, DeltaFile, Hint, RangeTasks, StagedRange
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from worm.tables.tasks.shares import SharedTable, TableShare
     from worm.tables.tasks.staging import StagedFile, Staging
     from worm.tables.tasks.verify_range import RangeReport, StoredIndexes, VerifyTasks
-    from worm.tables.tree import Tree
     from worm.tables.verify import VerifyReport, verify_collection
     from worm.tables.view import RowBatch, Size, TableView
 else:
@@ -40,9 +39,9 @@ else:
         """
         build: Progress build_manifest silent
         cells:
-        changed: Changed HeadsDifference HeadsState
+        changed: Changed HeadsState
         columns: Column Columns
-        index: COMMON_IDS exact_key
+        index: COMMON_IDS
         lake.lake: Lake
         lake.publish: Publication
         lake.upkeep: LakeStatus
@@ -51,7 +50,7 @@ else:
         parts: Part
         pieces: REPLACED
         ranges: TableRanges
-        root: IndexPieces Piece
+        root: IndexPieces
         table: Mapped Table
         table_status: IndexStatus ManifestStatus
         tasks.incremental: ComparedRange DeltaFile Hint RangeTasks StagedRange
@@ -62,7 +61,6 @@ else:
         tasks.shares: SharedTable TableShare
         tasks.staging: StagedFile Staging
         tasks.verify_range: RangeReport StoredIndexes VerifyTasks
-        tree: Tree
         verify: VerifyReport verify_collection
         view: RowBatch Size TableView
         """,

@@ -86,6 +86,10 @@ class HeadsState:
         PUT."""
         return _state_now(tree, embedded_max)
 
+    def since(self, before: HeadsState | None, collection: Collection) -> HeadsDifference:
+        """What changed after another state."""
+        return HeadsDifference(collection, before, self)
+
     def shape(self) -> JsonObject:
         shape: JsonObject = {"updated": self.updated}
         if self.embedded is not None:

@@ -25,8 +25,9 @@ from hashlib import sha256
 from typing import cast
 
 from worm.collections import REBUILT, Collection, Row, is_cut
-from worm.formats import IndexDef, JsonValue, dumps, normal, shapes
+from worm.formats import IndexDef, JsonValue, shapes
 from worm.store import CasFile
+from worm.tables.cells import exact_key
 from worm.tables.manifest import Manifest
 from worm.tables.pieces import NewFile, Pieces, new_file
 from worm.tables.root import IndexPieces, Piece, Root, balanced_starts, cut, heavy_keys, weights_between
@@ -71,13 +72,6 @@ def entry_key(value: JsonValue) -> str:
     key = exact_key(value)
     text = key.encode("utf-8", "surrogatepass")
     return key if len(text) <= KEY_BYTES_MAX else f"=#{sha256(text).hexdigest()}"
-
-
-def exact_key(value: JsonValue) -> str:
-    """The same of any size, which contains the value."""
-    if isinstance(value, str) and not value.startswith("="):
-        return value
-    return "=" + dumps(normal(value)).decode()
 
 
 def entry_keys(definition: IndexDef, row: Row) -> list[str]:

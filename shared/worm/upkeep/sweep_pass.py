@@ -25,7 +25,7 @@ from worm.clock import Deadline, iso_seconds
 from worm.collections import Change, Collection, EntityOutcome, Head, Heads, IdRange, Survey
 from worm.errors import Corrupt, Denied, Invalid, WormError
 from worm.store import Version
-from worm.tables import Manifest, T, Table, TableRanges, Tree
+from worm.tables import Manifest, T, Table, TableRanges
 from worm.upkeep.materialize import Materializer
 from worm.upkeep.session import Session
 from worm.upkeep.sweep_cursor import SweepCursor
@@ -143,13 +143,13 @@ class Pass(ABC, Generic[T]):
 
     chunk: int
 
-    def __init__(self, session: Session, table: Table, tree: Tree[T], how: How, report: SweepReport) -> None:
+    def __init__(self, session: Session, table: Table, ranges: TableRanges[T], how: How, report: SweepReport) -> None:
         self.session = session
         self.table = table
         self.collection: Collection = table.collection
         self.how = how
         self.report = report
-        self.ranges = TableRanges(tree)
+        self.ranges = ranges
         self.until: str | None = None
         """The end of the pass, if it is not that of all ids: Spark divides a pass among tasks."""
         self._position: str | None = ""
@@ -256,7 +256,7 @@ class HistoryPass(Pass[Heads]):
     """A model with an oplog: changes that no entry records."""
 
     def __init__(self, session: Session, table: Table, how: How, report: SweepReport) -> None:
-        super().__init__(session, table, table.heads, how, report)
+        super().__init__(session, table, TableRanges(table.heads), how, report)
         self.chunk = CHUNK
         self._heads: dict[str, Head] = {}
         self.changes: list[Change] = []
@@ -387,7 +387,7 @@ class DocumentPass(Pass[Manifest]):
     end, and nothing is folded into it."""
 
     def __init__(self, session: Session, table: Table, how: How, report: SweepReport) -> None:
-        super().__init__(session, table, table.manifest, how, report)
+        super().__init__(session, table, TableRanges(table.manifest), how, report)
         self.chunk = DOCUMENTS_CHUNK
 
     def compared(self, within: IdRange, known: Manifest | None) -> Compared:

@@ -28,7 +28,7 @@ from worm.spark.source.entities import AT_ONCE, Span, changes_of
 from worm.spark.source.rows import Reading, Rows
 from worm.spark.source.schema import AFTER, BEFORE
 from worm.store import chunked, in_parallel
-from worm.tables import Changed, HeadsDifference, HeadsState, Table
+from worm.tables import Changed, HeadsState, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,13 +63,13 @@ class Leg:
     def ranges(self, collection: Collection) -> list[IdRange]:
         """The ranges of ids that tasks read, in order."""
         start = "" if self.first is None else self.first.id
-        with_changes = HeadsDifference(collection, self.before, self.after).ranges(start)
+        with_changes = self.after.since(self.before, collection).ranges(start)
         return [one for one in with_changes if self.last is None or one.start <= self.last.id]
 
     def spans(self, collection: Collection, within: IdRange) -> Iterator[Span]:
         """The entries of a range, ids ascending."""
         end = None if self.last is None else f"{self.last.id}\0"  # the next id after the last one
-        changed = HeadsDifference(collection, self.before, self.after).within(within.up_to(end))
+        changed = self.after.since(self.before, collection).within(within.up_to(end))
         if not self.since and self.until is None:
             found: Iterator[Span] = map(self._placed, changed)
         else:

@@ -145,13 +145,14 @@ class IndexTasks:
             return None
         return "index-differs", files.pieces.key(file), explain_index(stored, wanted)
 
-    def pieces(self, written: Mapping[int, Sequence[Piece]]) -> dict[str, IndexPieces]:
-        """What a root says about the indexes, of which these parts are written. One without entries has one part."""
+    def pieces(self, written: Mapping[int, Sequence[tuple[str, int, int, str]]]) -> dict[str, IndexPieces]:
+        """What a root says about the indexes, of which these parts are written: the file, count, size and start of
+        each. One without entries has one part."""
         found: dict[str, IndexPieces] = {}
         for number, one in enumerate(self._indexes):
             definition = one.definition
             empty = Index(self._collection.name, definition.field, definition.type, definition.unique, "", 0, {})
-            parts = written.get(number) or [one.pieces.put(new_part(0, "", empty))]
+            parts = [Piece(*part) for part in written.get(number, ())] or [one.pieces.put(new_part(0, "", empty))]
             found[definition.field] = IndexPieces(definition.type, definition.unique, tuple(parts))
         return found
 
