@@ -34,7 +34,7 @@ from worm.dev.specs import Template
 from worm.formats import load_schema
 from worm.store.base import RequestCounter
 from worm.store.memory import MemoryStore
-from worm.store.parallel import chunked
+from worm.store.parallel import in_chunks
 from worm.upkeep.session import Session, Settings
 from worm.upkeep.workers.batch import BatchOutcome, Message
 from worm.upkeep.workers.capture import Capture
@@ -276,7 +276,7 @@ def populated(collections: int, count: int) -> MemoryStore:
     for name in schema.models:
         session.table(name).complete()  # as `worm push` leaves a new collection
     with lanes_for_threads():
-        for numbers in chunked(range(count), 2000):
+        for numbers in in_chunks(range(count), 2000):
             messages = []
             for number in numbers:
                 key, entity_id = key_of(number, collections)

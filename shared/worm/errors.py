@@ -4,7 +4,7 @@ Kinds for callers: `Invalid` (fix the input), `NotFound`, `Conflict` (re-read an
 took over), `Unavailable` (try later), `CommitStateUnknown` (the write may or may not have landed: look before acting),
 `Denied` (credentials or policy), `Corrupt` (stop; stored bytes are wrong), `Expired` (no longer kept).
 
-Messages quote values of callers and of the bucket: `shown` turns any value into short text, and no message is longer
+Messages quote values of callers and of the bucket: `show` turns any value into short text, and no message is longer
 than `MESSAGE_MAX`. Attributes keep the values themselves.
 
 A hint says what to do. Maintenance is named by its command (`worm repair`), which programs can run too. Where the
@@ -23,18 +23,18 @@ SHOWN_MAX = 80
 MESSAGE_MAX = 4000
 
 
-def shown(value: object) -> str:
+def show(value: object) -> str:
     """A value as messages show it: its `repr`, shortened. A value without a `repr`, such as an integer with too many
     digits, is shown by its type."""
     try:
         if isinstance(value, str) and len(value) > SHOWN_MAX:
             return f"{value[:SHOWN_MAX]!r}… ({len(value):,} characters)"
-        return shortened(repr(value))
+        return shorten(repr(value))
     except Exception:  # noqa: BLE001 - the value is the caller's: its `repr` may raise anything
         return f"a value of type {type(value).__name__}"
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     """A text as messages show it: a long one is cut, with its length."""
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}… ({len(text):,} characters)"
 
@@ -138,7 +138,7 @@ class Invalid(WormError):
 class UniqueViolation(Invalid):
     """Another document already has this value of a unique index. Nothing was written, unless the hint says otherwise.
     Retrying does not help, so this is not a `Conflict`. `holder` is the id of the document that has `value` (the JSON
-    value itself) in `field`; `shown` is the value as the message shows it.
+    value itself) in `field`; `show` is the value as the message shows it.
 
     Examples:
         >>> try:
@@ -151,7 +151,7 @@ class UniqueViolation(Invalid):
     exit_code = 11
 
     def __init__(self, field: str, value: object, holder: str, *, shown: str, hint: str | None = None) -> None:
-        super().__init__(f"Unique constraint violation: {field}={shown} already exists on entity '{holder}'", hint=hint)
+        super().__init__(f"Unique constraint violation: {field}={show} already exists on entity '{holder}'", hint=hint)
         self.path = field
         self.value = value
         self.holder = holder

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.journal.log_room import log_bytes, store_at
-from worm.cli.log import shown
+from worm.cli.log import show
 from worm.cli.program import app
 from worm.clock import VirtualClock
 from worm.errors import Conflict
@@ -272,4 +272,4 @@ def test_a_commit_log_of_a_store_is_chosen_by_its_database(tmp_path: Path) -> No
 def test_records_of_other_logs_are_shown_too() -> None:
     value = {"lsn": 4, "ts": 10**20, "op": "fence", "epoch": 3, "token": "a"}
     line = LogLine(4, value, b"", "log/1")  # type: ignore[arg-type]  # a literal is no JsonObject to mypy
-    assert shown(line.lsn, line.value) == f'4  {10**20}  -  fence  -  -  {{"epoch":3,"token":"a"}}'
+    assert show(line.lsn, line.value) == f'4  {10**20}  -  fence  -  -  {{"epoch":3,"token":"a"}}'

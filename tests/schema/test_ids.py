@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from worm.errors import Invalid
-from worm.formats.fields import IdType, escape_id, id_of, id_problem, id_segment, needs_escape, segment_id
+from worm.formats.fields import IdType, decode_id, encode_id, escape_id, id_of, id_problem, needs_escape
 
 UUID_TEXT = "1b4e28ba-2fa1-4d2e-883f-0016d3cca427"
 ODD = st.text("aA0b./%@+ -~é\x00\x1f\U0010ffff", max_size=6)
@@ -27,8 +27,8 @@ UNSAFE = re.compile(r"[\x00-\x1f\x7f/]|^\.")
 @example("100%")
 @example("..")
 def test_an_id_comes_back_from_its_segment(id: str) -> None:
-    segment = id_segment(id)
-    assert segment_id(segment) == id == unquote(segment)
+    segment = encode_id(id)
+    assert decode_id(segment) == id == unquote(segment)
     assert not UNSAFE.search(segment)
     assert len(segment.encode()) <= 200
     assert (segment == id) is not needs_escape(id)
@@ -39,7 +39,7 @@ def test_an_id_comes_back_from_its_segment(id: str) -> None:
 @example("a/b", "a%2Fb")
 @example("a/b", "%61%2Fb")
 def test_two_ids_never_share_a_segment(one: str, other: str) -> None:
-    assert (id_segment(one) == id_segment(other)) is (one == other)
+    assert (encode_id(one) == encode_id(other)) is (one == other)
 
 
 @given(ANY)
@@ -48,8 +48,8 @@ def test_two_ids_never_share_a_segment(one: str, other: str) -> None:
 @example("%2f")
 @example("%ED%A0%80")
 def test_a_segment_is_of_one_id_or_of_none(segment: str) -> None:
-    found = segment_id(segment)
-    assert found is None or id_problem("string", found) is not None or id_segment(found) == segment
+    found = decode_id(segment)
+    assert found is None or id_problem("string", found) is not None or encode_id(found) == segment
 
 
 @given(st.lists(IDS, max_size=6))
@@ -57,7 +57,7 @@ def test_escaped_ids_and_all_others_sort_as_their_segments_do(ids: list[str]) ->
     escaped = sorted(one for one in ids if needs_escape(one))
     plain = sorted(one for one in ids if not needs_escape(one))
     for one, other in [*pairwise(escaped), *pairwise(plain)]:
-        assert id_segment(one).encode() <= id_segment(other).encode()
+        assert encode_id(one).encode() <= encode_id(other).encode()
     assert all(escape_id(one) <= escape_id(other) for one, other in pairwise(sorted(ids)))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.sdk.unique_room import FIELDS, Room
-from worm.errors import MESSAGE_MAX, Corrupt, Invalid, UniqueViolation, WormError, shortened, shown
+from worm.errors import MESSAGE_MAX, Corrupt, Invalid, UniqueViolation, WormError, shorten, show
 from worm.sdk.database import Model
 
 LARGE = "x" * 3_000_000
@@ -45,7 +45,7 @@ for _ in range(100_000):
     ids=["text", "number", "long text", "bytes", "digits", "without text", "deep", "list"],
 )
 def test_a_value_is_shown_by_its_beginning(value: object, text: str) -> None:
-    assert shown(value) == text
+    assert show(value) == text
 
 
 def test_a_message_that_is_far_too_long_loses_its_middle() -> None:
@@ -58,7 +58,7 @@ def test_a_message_that_is_far_too_long_loses_its_middle() -> None:
     assert len(repr(error)) < 4 * MESSAGE_MAX
     assert (error.key, error.hint) == (LARGE, LARGE)
     assert Corrupt("x" * MESSAGE_MAX).message == "x" * MESSAGE_MAX
-    assert shortened("x" * 80) == "x" * 80
+    assert shorten("x" * 80) == "x" * 80
 
 
 @pytest.mark.slow
@@ -111,7 +111,7 @@ VERBS: dict[str, Callable[[Model, Any], object]] = {
     "save name": lambda customers, value: customers.insert({"id": "n", "meta": named(value)}),
     "patch": lambda customers, value: customers.patch("a", value),
     "update": lambda customers, value: customers.update("a", {"$set": named(value)}),
-    "update position": lambda customers, value: customers.update("a", {"$set": {f"tags.{shown(value)}": 1}}),
+    "update position": lambda customers, value: customers.update("a", {"$set": {f"tags.{show(value)}": 1}}),
     "modify": lambda customers, value: customers.modify("a", value),
     "if_version": lambda customers, value: customers.replace({"id": "a", "name": "b"}, if_version=value),
     "actor": lambda customers, value: customers.save({"id": "a"}, actor=value, metadata=value),

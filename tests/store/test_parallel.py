@@ -9,7 +9,7 @@ import pytest
 
 from worm.clock import Ids, VirtualClock, attempts
 from worm.store.base import about_to_read
-from worm.store.parallel import Portions, Postponed, Room, chunked, in_parallel
+from worm.store.parallel import Portions, Postponed, Room, in_chunks, in_parallel
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from worm.store.parallel import Portions, Postponed, Room, chunked, in_parallel
     [(0, 3, []), (1, 3, [[0]]), (3, 3, [[0, 1, 2]]), (7, 3, [[0, 1, 2], [3, 4, 5], [6]]), (2, 1, [[0], [1]])],
 )
 def test_chunks_hold_all_items_in_order(count: int, size: int, chunks: list[list[int]]) -> None:
-    assert list(chunked(range(count), size)) == chunks
+    assert list(in_chunks(range(count), size)) == chunks
 
 
 def test_a_chunk_is_handed_out_before_the_next_items_are_taken() -> None:
@@ -29,7 +29,7 @@ def test_a_chunk_is_handed_out_before_the_next_items_are_taken() -> None:
             taken.append(one)
             yield one
 
-    assert next(chunked(items(), 2)) == [0, 1]
+    assert next(in_chunks(items(), 2)) == [0, 1]
     assert taken == [0, 1]
 
 

@@ -23,7 +23,7 @@ from worm.collections.entries import Change, Head, Heads
 from worm.collections.id_ranges import IdRange
 from worm.collections.reconcile import Survey
 from worm.errors import Corrupt, Denied, Invalid, Unavailable, WormError
-from worm.formats.fields import id_problem, id_segment
+from worm.formats.fields import encode_id, id_problem
 from worm.store.base import Object, ObjectInfo, Read, Version, acceptable
 from worm.tables.ranges import TableRanges
 from worm.tables.root import Counted, Piece, Root
@@ -891,7 +891,7 @@ def test_no_object_beside_documents_and_no_version_hides_a_document(
         keys = {one: collection.documents.key(one) for one in ids}
         objects = [(keys[one], times) for one, times in ids.items()]
         for one, name, times in beside:
-            objects.append((f"{collection.path}{id_segment(one)}/{name}".removesuffix("/"), times))
+            objects.append((f"{collection.path}{encode_id(one)}/{name}".removesuffix("/"), times))
         for key, times in objects:
             for _ in range(times if acceptable(key) else 0):
                 collection.store.put(key, b"{}")

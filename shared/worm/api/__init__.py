@@ -1,7 +1,7 @@
 """The HTTP API: the verbs of the SDK as resources, for Lambda and for `worm serve` alike.
 
 `Api` answers a call; `LocalApi` serves it on this machine. `tokens` are the read tokens of a bucket. Nothing here
-decides more than the SDK does: a call becomes a verb, and an error a problem with its status.
+decides more than the SDK does: each call runs one verb, and each error becomes a problem with its status.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from worm.api.call import JSON, Call, HttpAnswer, json_answer
 from worm.api.histories import LIMIT_MAX, LIMIT_PARAMETER, NAME, TEXT, items_of
 from worm.api.problems import HttpProblem
 from worm.api.routes import REASON, WORM_REASON, Parameter, Route
-from worm.errors import Invalid, NotFound, shown
+from worm.errors import Invalid, NotFound, show
 from worm.formats import JsonObject, JsonValue
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def create_branch(call: Call) -> HttpAnswer:
     body = _members(call, "name", "at", "parent", "space")
     name, at = _text(body, "name"), body.get("at")
     if at is not None and (isinstance(at, bool) or not isinstance(at, int | str)):
-        raise Invalid(f"must be the number of a commit or a time, not {shown(at)}", path="at")
+        raise Invalid(f"must be the number of a commit or a time, not {show(at)}", path="at")
     space = None if body.get("space") is None else _text(body, "space")
     call.session.create_branch(name, at=at, parent=_text(body, "parent", "main"), space=space)
     return json_answer(_shape(_found(call, name)), 201, {"Location": "/v1/branches"})
@@ -78,7 +78,7 @@ def merge(call: Call) -> JsonObject:
     body = _members(call, "into", "policy", "dryRun", "checkReferences")
     policy = _text(body, "policy", "fail")
     if policy not in POLICIES:
-        raise Invalid(f"{shown(policy)} is not a policy", path="policy", hint=f"one of {', '.join(POLICIES)}")
+        raise Invalid(f"{show(policy)} is not a policy", path="policy", hint=f"one of {', '.join(POLICIES)}")
     try:
         results = call.session.merge(
             call.parameters["branch"],
@@ -98,7 +98,7 @@ def _found(call: Call, name: str) -> Branch:
     for one in call.session.branches():
         if one.name == name:
             return one
-    raise NotFound(f"the branch {shown(name)} does not exist")
+    raise NotFound(f"the branch {show(name)} does not exist")
 
 
 def _shape(branch: Branch) -> JsonObject:
@@ -160,14 +160,14 @@ def _members(call: Call, *names: str) -> JsonObject:
 def _text(body: JsonObject, name: str, default: str | None = None) -> str:
     value = body.get(name, default)
     if not isinstance(value, str):
-        raise Invalid(f"must be text, not {shown(value)}", path=name)
+        raise Invalid(f"must be text, not {show(value)}", path=name)
     return value
 
 
 def _flag(body: JsonObject, name: str, default: bool) -> bool:
     value = body.get(name, default)
     if not isinstance(value, bool):
-        raise Invalid(f"must be true or false, not {shown(value)}", path=name)
+        raise Invalid(f"must be true or false, not {show(value)}", path=name)
     return value
 
 

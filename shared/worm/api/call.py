@@ -18,7 +18,7 @@ import orjson
 
 from worm.api.identity import EVERYTHING, Identity
 from worm.api.problems import MEDIA_TYPE, HttpProblem
-from worm.errors import Invalid, NotFound, shown
+from worm.errors import Invalid, NotFound, show
 from worm.formats import JsonObject, JsonValue, loads
 from worm.sdk import About, DocumentDict, Model, Worm
 from worm.values import dataclass
@@ -51,11 +51,9 @@ class ApiSettings:
         """For a Lambda function, from the variables that template.yaml sets."""
         text, mode = environment.get("WORM_API_MAX_REQUESTS") or "1000", environment.get("WORM_API_MODE") or "readwrite"
         if not (text.isdecimal() and text.isascii()) or not 1 <= len(text) <= 9 or int(text) < 1:
-            raise Invalid(
-                f"the environment variable WORM_API_MAX_REQUESTS must be a positive number, not {shown(text)}"
-            )
+            raise Invalid(f"the environment variable WORM_API_MAX_REQUESTS must be a positive number, not {show(text)}")
         if mode not in ("readonly", "readwrite"):
-            raise Invalid(f"the environment variable WORM_API_MODE must be readonly or readwrite, not {shown(mode)}")
+            raise Invalid(f"the environment variable WORM_API_MODE must be readonly or readwrite, not {show(mode)}")
         return cls(
             is_readonly=mode == "readonly",
             is_local=False,
@@ -86,13 +84,13 @@ class QueryString:
         if text is None:
             return default
         if not (text.isdecimal() and text.isascii()) or len(text) > 19 or not least <= int(text) <= most:
-            raise Invalid(f"must be a whole number from {least} to {most}, not {shown(text)}", path=name)
+            raise Invalid(f"must be a whole number from {least} to {most}, not {show(text)}", path=name)
         return int(text)
 
     def flag(self, name: str) -> bool:
         text = self.one(name)
         if text not in (None, "true", "false"):
-            raise Invalid(f"must be true or false, not {shown(text)}", path=name)
+            raise Invalid(f"must be true or false, not {show(text)}", path=name)
         return text == "true"
 
     @property
@@ -134,7 +132,7 @@ class Call:
     def json(self, media_types: tuple[str, ...] = (JSON,)) -> JsonValue:
         """The body. A body without a media type counts as JSON."""
         if self.media_type and self.media_type not in media_types:
-            what = f"the body is {shown(self.media_type)}, but must be {', '.join(media_types)}"
+            what = f"the body is {show(self.media_type)}, but must be {', '.join(media_types)}"
             raise HttpProblem(415, "unsupported-media-type", what, headers={"Accept": ", ".join(media_types)})
         try:
             return loads(self.body, max_bytes=self.settings.max_body_bytes)
@@ -146,7 +144,7 @@ class Call:
     def json_object(self, media_types: tuple[str, ...] = (JSON,)) -> JsonObject:
         value = self.json(media_types)
         if not isinstance(value, dict):
-            raise Invalid(f"the body must be a JSON object, not {shown(value)}")
+            raise Invalid(f"the body must be a JSON object, not {show(value)}")
         return value
 
     @property
@@ -178,7 +176,7 @@ class Call:
     def check_model(self, name: str) -> None:
         if name not in self.session.schema.models or not self.identity.sees(name):
             known = [one for one in self.session.schema.models if self.identity.sees(one)]
-            raise NotFound(f"the model {shown(name)} does not exist", hint=f"models: {', '.join(known) or 'none'}")
+            raise NotFound(f"the model {show(name)} does not exist", hint=f"models: {', '.join(known) or 'none'}")
 
     def check_sees_all(self) -> None:
         """For calls that are not about single models."""
@@ -247,7 +245,7 @@ def query_of(text: str) -> QueryString:
     try:
         pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=False, errors="strict", max_num_fields=1000)
     except ValueError as error:  # also for bytes that are not UTF-8
-        raise Invalid(f"the query string is not valid: {shown(str(error))}") from None
+        raise Invalid(f"the query string is not valid: {show(str(error))}") from None
     return QueryString(tuple(pairs))
 
 
@@ -256,7 +254,7 @@ def decoded(raw: str, where: str) -> str:
     try:
         return unquote(raw, errors="strict")
     except UnicodeDecodeError:
-        raise Invalid(f"{shown(raw)} in {where} is not UTF-8") from None
+        raise Invalid(f"{show(raw)} in {where} is not UTF-8") from None
 
 
 def body_of(event: Event) -> bytes:

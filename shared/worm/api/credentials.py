@@ -24,7 +24,7 @@ from worm.api.identity import SCOPES, Identity
 from worm.api.problems import HttpProblem
 from worm.api.tokens import KnownTokens
 from worm.clock import Clock
-from worm.errors import Invalid, shown
+from worm.errors import Invalid, show
 from worm.values import dataclass
 
 Way = Literal["iam", "jwt", "tokens"]
@@ -83,7 +83,7 @@ class Trust:
         way = environment.get("WORM_API_AUTH") or "iam"
         issuer, audience = environment.get("WORM_API_ISSUER") or "", environment.get("WORM_API_AUDIENCE") or ""
         if way not in WAYS:
-            raise Invalid(f"the environment variable WORM_API_AUTH must be iam, jwt or tokens, not {shown(way)}")
+            raise Invalid(f"the environment variable WORM_API_AUTH must be iam, jwt or tokens, not {show(way)}")
         if way == "jwt" and not (issuer and audience):
             raise Invalid("WORM_API_AUTH=jwt needs the environment variables WORM_API_ISSUER and WORM_API_AUDIENCE")
         return cls(way, issuer, audience)

@@ -17,7 +17,7 @@ from worm.api import csv_rows
 from worm.api.call import Call, HttpAnswer
 from worm.api.queries import ALLOW_SCAN, AT, FILTER, SELECT, AskedRows, filter_of, spoken, within
 from worm.api.routes import BRANCH, Parameter, Route
-from worm.errors import Invalid, shown
+from worm.errors import Invalid, show
 from worm.formats import JsonValue, ModelDef
 from worm.query import request_text
 from worm.sdk import DocumentDict, Rows
@@ -49,7 +49,7 @@ class Exported:
 def export_documents(call: Call) -> HttpAnswer:
     kind = call.query.one("format") or "csv"
     if kind not in MEDIA_TYPES:
-        raise Invalid(f"must be one of {', '.join(MEDIA_TYPES)}, not {shown(kind)}", path="format")
+        raise Invalid(f"must be one of {', '.join(MEDIA_TYPES)}, not {show(kind)}", path="format")
     pieces = iter(_WRITERS[kind](_exported(call)))
     first = next(pieces, b"")  # errors in the request surface before the answer begins
     name = quote(f"{call.parameters['model']}.{kind}", safe="")

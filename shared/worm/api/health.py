@@ -17,7 +17,7 @@ from worm.api.histories import NAME, TEXT, items_of
 from worm.api.problems import HttpProblem
 from worm.api.routes import Parameter, Route
 from worm.clock import iso_seconds
-from worm.errors import Invalid, NotFound, shown
+from worm.errors import Invalid, NotFound, show
 from worm.formats import JsonObject, JsonValue
 from worm.upkeep import costs
 
@@ -80,7 +80,7 @@ def redrive(call: Call) -> JsonObject:
                     _check_may_redrive(call, letter)
                     return {"id": letter.id, "queue": letter.queue, "result": queue.redrive(letter)}
     hint = "it may already be redriven; while another reader has the message, the queue hides it for a minute"
-    raise NotFound(f"the dead letter {shown(wanted)} does not exist", hint=hint)
+    raise NotFound(f"the dead letter {show(wanted)} does not exist", hint=hint)
 
 
 def _check_may_redrive(call: Call, letter: dead_letters.Letter) -> None:
@@ -141,12 +141,12 @@ def estimate(call: Call) -> JsonObject:
     """`GET /v1/cost`"""
     change, events = call.query.one("change") or "create", call.query.one("events") or "eventbridge"
     if change not in costs.CHANGES:
-        raise Invalid(f"must be one of {', '.join(costs.CHANGES)}, not {shown(change)}", path="change")
+        raise Invalid(f"must be one of {', '.join(costs.CHANGES)}, not {show(change)}", path="change")
     address = call.query.one("address") or "function-url"
     if address not in ("function-url", "http-api"):
-        raise Invalid(f"must be function-url or http-api, not {shown(address)}", path="address")
+        raise Invalid(f"must be function-url or http-api, not {show(address)}", path="address")
     if events not in ("eventbridge", "sqs"):
-        raise Invalid(f"must be eventbridge or sqs, not {shown(events)}", path="events")
+        raise Invalid(f"must be eventbridge or sqs, not {show(events)}", path="events")
     usage = costs.Usage(
         changes=_number(call, "changes", 0),
         change=change,
@@ -175,7 +175,7 @@ def _number(call: Call, name: str, default: float, least: float = 0, most: float
     except ValueError:
         value = math.nan
     if not math.isfinite(value) or not least <= value <= most:
-        raise Invalid(f"must be a number between {least:g} and {most:g}, not {shown(text)}", path=name)
+        raise Invalid(f"must be a number between {least:g} and {most:g}, not {show(text)}", path=name)
     return value
 
 

@@ -9,7 +9,7 @@ from worm.api.documents import document_answer
 from worm.api.preconditions import tags_of, under_condition
 from worm.api.routes import BRANCH, DOCUMENT, IDEMPOTENCY_KEY, IF_MATCH, REASON, WORM_REASON, Parameter, Route
 from worm.collections import OplogEntry
-from worm.errors import Corrupt, Invalid, shown
+from worm.errors import Corrupt, Invalid, show
 from worm.formats import JsonObject, JsonValue
 from worm.sdk import HistoryEntry
 
@@ -91,7 +91,7 @@ def roll_back(call: Call) -> HttpAnswer:
     if "time" in body:
         moment = body["time"]
         if not isinstance(moment, str):
-            raise Invalid(f"must be a time, not {shown(moment)}", path="time")
+            raise Invalid(f"must be a time, not {show(moment)}", path="time")
         state = model.get_at(entity_id, time=moment)
         if state is None or state.seq is None:
             raise Invalid(

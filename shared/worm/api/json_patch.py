@@ -12,7 +12,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import cast
 
-from worm.errors import Invalid, shown
+from worm.errors import Invalid, show
 from worm.formats import MAX_BYTES, JsonObject, JsonValue, dumps, normal, type_name
 
 OPERATIONS_MAX = 10_000
@@ -44,11 +44,11 @@ def _check_operation(operation: JsonValue, path: str) -> None:
         raise Invalid(f"an operation must be an object, not {type_name(operation)}", path=path)
     op = operation.get("op")
     if not isinstance(op, str) or op not in _OPERATIONS:
-        raise Invalid(f"must be one of {', '.join(_OPERATIONS)}, not {shown(op)}", path=f"{path}.op")
+        raise Invalid(f"must be one of {', '.join(_OPERATIONS)}, not {show(op)}", path=f"{path}.op")
     for name in ("path", "from") if op in ("move", "copy") else ("path",):
         pointer = operation.get(name)
         if not isinstance(pointer, str) or (pointer and not pointer.startswith("/")) or _TILDE.search(pointer):
-            raise Invalid(f"must be a JSON pointer such as /tags/0, not {shown(pointer)}", path=f"{path}.{name}")
+            raise Invalid(f"must be a JSON pointer such as /tags/0, not {show(pointer)}", path=f"{path}.{name}")
     if op in ("add", "replace", "test") and "value" not in operation:
         raise Invalid(f"{op} needs a value", path=f"{path}.value")
 
@@ -97,7 +97,7 @@ def _replace(value: JsonValue, operation: JsonObject) -> JsonValue:
 def _move(value: JsonValue, operation: JsonObject) -> JsonValue:
     source, target = cast(str, operation["from"]), cast(str, operation["path"])
     if target.startswith(f"{source}/"):
-        raise PatchRefused(f"{shown(source)} cannot be moved into itself", target)
+        raise PatchRefused(f"{show(source)} cannot be moved into itself", target)
     rest, moved = _removed(value, source)
     return _added(rest, target, moved)
 
@@ -110,7 +110,7 @@ def _test(value: JsonValue, operation: JsonObject) -> JsonValue:
     pointer = cast(str, operation["path"])
     found = _found(value, pointer)
     if dumps(normal(found)) != dumps(normal(operation["value"])):
-        what = f"{shown(pointer)} is {shown(found)}, not {shown(operation['value'])}"
+        what = f"{show(pointer)} is {show(found)}, not {show(operation['value'])}"
         raise PatchRefused(what, pointer, is_test=True)
     return value
 
@@ -155,7 +155,7 @@ def _container(value: JsonValue, pointer: str) -> tuple[JsonObject | list[JsonVa
     above, _, last = pointer.rpartition("/")
     found = _found(value, above)
     if not isinstance(found, dict | list):
-        raise PatchRefused(f"{shown(above)} is {type_name(found)}, which has no members", pointer)
+        raise PatchRefused(f"{show(above)} is {type_name(found)}, which has no members", pointer)
     return found, _unescaped(last)
 
 
@@ -166,7 +166,7 @@ def _found(value: JsonValue, pointer: str) -> JsonValue:
         elif isinstance(value, list):
             value = value[_place(value, part, pointer)]
         else:
-            raise PatchRefused(f"there is nothing at {shown(pointer)}", pointer)
+            raise PatchRefused(f"there is nothing at {show(pointer)}", pointer)
     return value
 
 
@@ -176,12 +176,12 @@ def _unescaped(part: str) -> str:
 
 def _member(value: JsonObject, name: str, pointer: str) -> JsonValue:
     if name not in value:
-        raise PatchRefused(f"there is nothing at {shown(pointer)}", pointer)
+        raise PatchRefused(f"there is nothing at {show(pointer)}", pointer)
     return value[name]
 
 
 def _place(value: list[JsonValue], index: str, pointer: str, past: int = 0) -> int:
     """With `past` 1, the place after the last item is allowed, too."""
     if not _INDEX.fullmatch(index) or int(index) >= len(value) + past:
-        raise PatchRefused(f"{shown(index)} in {shown(pointer)} is not a position in an array of {len(value)}", pointer)
+        raise PatchRefused(f"{show(index)} in {show(pointer)} is not a position in an array of {len(value)}", pointer)
     return int(index)

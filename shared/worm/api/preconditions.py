@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 from worm.api.call import Call
 from worm.api.problems import HttpProblem
 from worm.collections import DocumentVersion
-from worm.errors import Conflict, Invalid, NotFound, shown
+from worm.errors import Conflict, Invalid, NotFound, show
 from worm.sdk import DocumentDict
 from worm.values import dataclass
 
@@ -59,7 +59,7 @@ def tags_of(call: Call, header: str) -> Tags | None:
         found = _TAG.match(text, at)
         if found is None or len(strong) + len(weak) >= TAGS_MAX:
             hint = 'send a version in double quotes: If-Match: "…", or *'
-            raise HttpProblem(400, "malformed-header", f"{header} {shown(text)} is not valid", hint=hint)
+            raise HttpProblem(400, "malformed-header", f"{header} {show(text)} is not valid", hint=hint)
         (weak if found[1] else strong).append(unquote(found[2]))
         at = found.end()
     return Tags(versions=tuple(strong), weak=tuple(weak))

@@ -21,7 +21,7 @@ from worm.api.call import JSON, PAGE_BYTES_MAX, PAGE_ROWS_MAX, Call, HttpAnswer,
 from worm.api.documents import shape_of
 from worm.api.problems import HttpProblem
 from worm.api.routes import BRANCH, DOCUMENT, Parameter, Route
-from worm.errors import Invalid, shown
+from worm.errors import Invalid, show
 from worm.formats import JsonObject, JsonValue, ModelDef, loads
 from worm.query import (
     Aggregate,
@@ -101,7 +101,7 @@ def asked_by_parameters(call: Call, definition: ModelDef) -> AskedRows:
     query = call.query
     explain = query.one("explain")
     if explain not in (None, "true", "false", "analyze"):
-        raise Invalid(f"must be true or analyze, not {shown(explain)}", path="explain")
+        raise Invalid(f"must be true or analyze, not {show(explain)}", path="explain")
     select, populate = query.one("select"), query.one("populate")
     with spoken():
         return AskedRows(
@@ -162,10 +162,10 @@ def asked_by_members(definition: ModelDef, body: JsonObject) -> AskedRows:
     check_members(body, MEMBERS)
     explain = body.get("explain")
     if explain not in (None, True, False, "true", "analyze"):
-        raise Invalid(f"must be true or analyze, not {shown(explain)}", path="explain")
+        raise Invalid(f"must be true or analyze, not {show(explain)}", path="explain")
     cursor = body.get("cursor")
     if not isinstance(cursor, str | None):
-        raise Invalid(f"must be text, not {shown(cursor)}", path="cursor")
+        raise Invalid(f"must be text, not {show(cursor)}", path="cursor")
     return AskedRows(
         filter=filter_member(definition, body),
         sort=cast("Sort | None", body.get("sort")),
@@ -192,21 +192,21 @@ def names_of(body: JsonObject, name: str) -> list[str] | None:
     if listed is None:
         return None
     if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
-        raise Invalid(f"must be a list of names, not {shown(given)}", path=name)
+        raise Invalid(f"must be a list of names, not {show(given)}", path=name)
     return cast("list[str]", listed)
 
 
 def limit_of(body: JsonObject, default: int = LIMIT) -> int:
     given = body.get("limit", default)
     if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= PAGE_ROWS_MAX:
-        raise Invalid(f"must be a whole number from 1 to {PAGE_ROWS_MAX}, not {shown(given)}", path="limit")
+        raise Invalid(f"must be a whole number from 1 to {PAGE_ROWS_MAX}, not {show(given)}", path="limit")
     return given
 
 
 def flag_of(body: JsonObject, name: str) -> bool:
     given = body.get(name, False)
     if not isinstance(given, bool):
-        raise Invalid(f"must be true or false, not {shown(given)}", path=name)
+        raise Invalid(f"must be true or false, not {show(given)}", path=name)
     return given
 
 
@@ -216,7 +216,7 @@ def model_of(call: Call, body: JsonObject) -> Model[DocumentDict]:
     if branch is None:
         return call.model
     if not isinstance(branch, str):
-        raise Invalid(f"must be text, not {shown(branch)}", path="branch")
+        raise Invalid(f"must be text, not {show(branch)}", path="branch")
     call.check_model(call.parameters["model"])
     return call.session.branch(branch).model(call.parameters["model"])
 

@@ -25,7 +25,7 @@ except ModuleNotFoundError as error:
 
 from worm.api.call import Endpoint, Event, HttpAnswer, problem_answer
 from worm.api.problems import HttpProblem
-from worm.errors import Invalid, shown
+from worm.errors import Invalid, show
 from worm.formats import JsonObject
 from worm.values import dataclass
 
@@ -202,9 +202,9 @@ class RouteTable:
         allowed = sorted({one.method for one in everywhere if one.rule.match(path)})
         if not allowed:
             return HttpProblem(
-                404, "no-such-path", f"the path {shown(path)} does not exist", hint="GET /openapi.json lists all paths"
+                404, "no-such-path", f"the path {show(path)} does not exist", hint="GET /openapi.json lists all paths"
             )
-        what = f"{shown(method)} is not allowed on this path"
+        what = f"{show(method)} is not allowed on this path"
         methods = ", ".join(allowed)
         return HttpProblem(405, "method-not-allowed", what, hint=f"possible: {methods}", headers={"Allow": methods})
 

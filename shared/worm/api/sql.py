@@ -18,7 +18,7 @@ from worm.api.call import JSON, PAGE_BYTES_MAX, PAGE_ROWS_MAX, Call, HttpAnswer,
 from worm.api.problems import RETRY_SECONDS, HttpProblem
 from worm.api.queries import LIMIT, AskedRows, check_members, flag_of, limit_of, within
 from worm.api.routes import Route
-from worm.errors import Invalid, shown
+from worm.errors import Invalid, show
 from worm.formats import JsonObject
 from worm.sdk import Worm
 
@@ -54,7 +54,7 @@ def run_statement(call: Call) -> HttpAnswer:
 def _session(call: Call, body: JsonObject) -> Worm:
     branch = body.get("branch")
     if not isinstance(branch, str | None):
-        raise Invalid(f"must be text, not {shown(branch)}", path="branch")
+        raise Invalid(f"must be text, not {show(branch)}", path="branch")
     return call.session if branch is None else call.session.branch(branch)
 
 

@@ -16,7 +16,7 @@ from importlib.resources.abc import Traversable
 from worm.api.call import Call, HttpAnswer
 from worm.api.problems import HttpProblem
 from worm.api.routes import Route
-from worm.errors import shown
+from worm.errors import show
 from worm.values import dataclass
 
 INDEX = "index.html"
@@ -94,7 +94,7 @@ def show_file(call: Call) -> HttpAnswer:
 def answer_of(call: Call, name: str) -> HttpAnswer:
     found = console_files().get(name)
     if found is None:
-        raise HttpProblem(404, "no-such-path", f"the console has no file {shown(name)}")
+        raise HttpProblem(404, "no-such-path", f"the console has no file {show(name)}")
     headers = {**HEADERS, "Content-Type": found.content_type, "ETag": found.etag}
     known = [one.strip().removeprefix("W/") for one in (call.header("if-none-match") or "").split(",")]
     if found.etag in known or "*" in known:

@@ -19,7 +19,7 @@ from typing import cast
 from worm import forks
 from worm.api.identity import Identity
 from worm.clock import Clock, Ids, iso_seconds, moment_of
-from worm.errors import Conflict, Corrupt, Invalid, NotFound, shown
+from worm.errors import Conflict, Corrupt, Invalid, NotFound, show
 from worm.formats import JsonObject, JsonValue, dumps, loads_own, shapes
 from worm.store import Lost, Store
 from worm.values import dataclass
@@ -181,7 +181,7 @@ def revoke_token(store: Store, id: str, clock: Clock) -> Token:
     """From now on the token is refused. The record stays, to show later whose token it was."""
     found = find_token(store, id)
     if found is None:
-        raise NotFound(f"the token {shown(id)} does not exist", hint="`worm token list` shows them")
+        raise NotFound(f"the token {show(id)} does not exist", hint="`worm token list` shows them")
     if found.revoked_at is not None:
         return found
     revoked = Token(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 from worm.api.call import JSON, Call
 from worm.api.problems import problem_of
 from worm.api.routes import BRANCH, IDEMPOTENCY_KEY, Route
-from worm.errors import Conflict, Invalid, UniqueViolation, shown
+from worm.errors import Conflict, Invalid, UniqueViolation, show
 from worm.formats import JsonObject, JsonValue
 from worm.values import dataclass
 
@@ -37,18 +37,18 @@ class AskedOperation:
     @classmethod
     def of(cls, shape: JsonValue, at: str) -> AskedOperation:
         if not isinstance(shape, dict):
-            raise Invalid(f"must be an object, not {shown(shape)}", path=at)
+            raise Invalid(f"must be an object, not {show(shape)}", path=at)
         unknown = sorted(shape.keys() - MEMBERS)
         if unknown:
             raise Invalid("unknown member", path=f"{at}.{unknown[0]}", hint=f"known: {', '.join(sorted(MEMBERS))}")
         op, model, document = shape.get("op"), shape.get("model"), shape.get("document")
         if not isinstance(op, str) or op not in OPS:
-            raise Invalid(f"must be one of {', '.join(OPS)}, not {shown(op)}", path=f"{at}.op")
+            raise Invalid(f"must be one of {', '.join(OPS)}, not {show(op)}", path=f"{at}.op")
         if not isinstance(model, str):
-            raise Invalid(f"must be the name of a model, not {shown(model)}", path=f"{at}.model")
+            raise Invalid(f"must be the name of a model, not {show(model)}", path=f"{at}.model")
         for name in ("id", "version"):
             if not isinstance(shape.get(name), str | None):
-                raise Invalid(f"must be text, not {shown(shape[name])}", path=f"{at}.{name}")
+                raise Invalid(f"must be text, not {show(shape[name])}", path=f"{at}.{name}")
         if (op == "save") != isinstance(document, dict):
             raise Invalid("must be an object for save, and left out otherwise", path=f"{at}.document")
         if op != "save" and shape.get("id") is None:

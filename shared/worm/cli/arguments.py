@@ -18,7 +18,7 @@ import typer
 
 from worm.cli.options import DEFAULT_URL, Target
 from worm.cli.output import echo
-from worm.errors import Invalid, NotFound, WormError, shown
+from worm.errors import Invalid, NotFound, WormError, show
 from worm.formats import SINGLETON_ID, ModelDef
 
 if TYPE_CHECKING:
@@ -95,16 +95,16 @@ def parse_moment(text: str) -> int | datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise Invalid(f"{shown(text)} is neither a seq nor a time", hint=f"write {MOMENT_HELP}") from error
+        raise Invalid(f"{show(text)} is neither a seq nor a time", hint=f"write {MOMENT_HELP}") from error
     try:
         return moment.astimezone(UTC) if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     except OverflowError as error:
-        raise Invalid(f"{shown(text)} is outside the calendar in UTC", hint=f"write {MOMENT_HELP}") from error
+        raise Invalid(f"{show(text)} is outside the calendar in UTC", hint=f"write {MOMENT_HELP}") from error
 
 
 def parse_seq(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > SEQ_DIGITS_MAX or int(text) < 1:
-        raise Invalid(f"{shown(text)} is not a seq", hint="seqs start at 1; `worm history` shows them")
+        raise Invalid(f"{show(text)} is not a seq", hint="seqs start at 1; `worm history` shows them")
     return int(text)
 
 

@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import cast
 
 from worm.collections import layout
-from worm.errors import Invalid, shown
+from worm.errors import Invalid, show
 from worm.formats import JsonObject, JsonValue
 from worm.store import DERIVED_TAG, PROBE_PREFIX, bucket_settings
 
@@ -68,10 +68,10 @@ def check_queue(arn: str, region: str) -> str:
     """The ARN of a queue that a bucket of this region can notify, or `Invalid`."""
     found = _QUEUE.fullmatch(arn)
     if found is None and arn.endswith(".fifo"):
-        raise Invalid(f"{shown(arn)} is a FIFO queue, which S3 cannot notify", hint="use the stack's capture queue")
+        raise Invalid(f"{show(arn)} is a FIFO queue, which S3 cannot notify", hint="use the stack's capture queue")
     if found is None:
         hint = "write arn:aws:sqs:REGION:ACCOUNT:NAME, as `aws sqs get-queue-attributes` shows it (QueueArn)"
-        raise Invalid(f"{shown(arn)} is not the ARN of an SQS queue", hint=hint)
+        raise Invalid(f"{show(arn)} is not the ARN of an SQS queue", hint=hint)
     if found["region"] != region:
         raise Invalid(
             f"the queue is in {found['region']}, but the bucket is in {region}",

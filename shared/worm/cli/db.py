@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from worm.cli.options import Target
 from worm.cli.output import Report, ReportFormat, State, count, echo, echo_json, echo_table, printable, size
-from worm.errors import Invalid, NotFound, shown
+from worm.errors import Invalid, NotFound, show
 from worm.formats import JsonObject, JsonValue, loads
 from worm.pages import PageConfig, PageDb, PageReader, PageTools
 from worm.store import Store
@@ -51,7 +51,7 @@ def configured(before: PageConfig, settings: list[str] | None) -> PageConfig:
         inner = shape.get("log") if outer == ["log"] else shape if not outer else None
         if not equals or not isinstance(inner, dict) or last not in inner or last == "log":
             known = ", ".join(sorted({*shape, *(f"log.{one}" for one in before.log.model_dump())} - {"log"}))
-            raise Invalid(f"--set {shown(text)} does not name a setting", hint=f"write NAME=VALUE with one of: {known}")
+            raise Invalid(f"--set {show(text)} does not name a setting", hint=f"write NAME=VALUE with one of: {known}")
         inner[last] = value if name == "cache_tier" else loads(value.encode())
     try:
         return PageConfig.model_validate(shape)
@@ -98,7 +98,7 @@ def get(target: Target, db: Db, page: Page, at: At = None, branch: BranchName = 
     reader = PageReader.open(store, db, branch=branch)
     data = reader.get_page(page, at)
     if data is None:
-        raise NotFound(f"the page {shown(page)} does not exist" + ("" if at is None else f" at {at}"))
+        raise NotFound(f"the page {show(page)} does not exist" + ("" if at is None else f" at {at}"))
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
 

@@ -31,7 +31,7 @@ from worm.cli.output import (
     show_outcomes,
 )
 from worm.collections import Document
-from worm.errors import Invalid, NotFound, WormError, shown
+from worm.errors import Invalid, NotFound, WormError, show
 from worm.formats import SINGLETON_ID, JsonValue, loads
 from worm.query import request_text
 from worm.sdk import DocumentDict, Model, Result, Worm
@@ -173,11 +173,11 @@ def _id_of(session: Worm, model: str, document: Document, given: str | None) -> 
     definition = session.schema.model(model)
     if definition.is_singleton:
         if given not in (None, SINGLETON_ID):
-            raise Invalid(f"{model} has a single document, but --id is {shown(given)}", hint="leave out --id")
+            raise Invalid(f"{model} has a single document, but --id is {show(given)}", hint="leave out --id")
         return SINGLETON_ID
     own = None if document.get("id") is None else definition.id_text(document["id"])
     if given is not None and own is not None and own != given:
-        raise Invalid(f"the document has id {shown(own)}, but --id is {shown(given)}", path="id")
+        raise Invalid(f"the document has id {show(own)}, but --id is {show(given)}", path="id")
     return own if given is None else given
 
 

@@ -24,7 +24,7 @@ from worm.cli.output import (
     progress_bar,
 )
 from worm.collections import Diff, OplogEntry
-from worm.errors import Invalid, shown
+from worm.errors import Invalid, show
 from worm.formats import SINGLETON_ID, JsonValue, loads
 from worm.sdk import CHANGED_MAX, NO_FIELD, change_text
 
@@ -137,7 +137,7 @@ def _metadata(texts: list[str]) -> dict[str, JsonValue]:
         name, is_pair, value = text.partition("=")
         if not is_pair or not name:
             raise Invalid(
-                f"{shown(text)} is not of the form NAME=VALUE", path="--metadata", hint="write --metadata job=7"
+                f"{show(text)} is not of the form NAME=VALUE", path="--metadata", hint="write --metadata job=7"
             )
         try:
             wanted[name] = loads(value.encode())
@@ -188,8 +188,8 @@ def restore(
 ) -> None:
     """Restore whole models to a moment, each document by a save with history. Run it again if it was interrupted."""
     most = CHANGED_MAX if max_changed is None else max_changed
-    with progress_bar("Restoring", is_hidden=dry_run or format is not RowFormat.table) as show:
-        report = session.restore(at=at, models=models or None, dry_run=dry_run, max_changed=most, progress=show)
+    with progress_bar("Restoring", is_hidden=dry_run or format is not RowFormat.table) as step:
+        report = session.restore(at=at, models=models or None, dry_run=dry_run, max_changed=most, progress=step)
     if dry_run:
         note_dry_run(len(report.changes), "restore")
     rows: list[dict[str, JsonValue]] = []

@@ -22,7 +22,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from worm.collections import layout
-from worm.errors import Invalid, NotFound, shown
+from worm.errors import Invalid, NotFound, show
 from worm.formats import (
     FieldDef,
     IdType,
@@ -30,12 +30,12 @@ from worm.formats import (
     JsonValue,
     ModelPath,
     Schema,
+    decode_id,
     id_problem,
     is_datetime,
     load_schema,
     loads_document,
-    segment_id,
-    segment_problem,
+    path_name_problem,
     type_name,
 )
 from worm.store import Read, Store
@@ -113,7 +113,7 @@ def infer_schema(
         place = store.url + (f" under {prefix}" if prefix else "")
         if not skipped:
             raise NotFound(f"there are no JSON documents at {place}")
-        named = ", ".join(map(shown, skipped[:3]))
+        named = ", ".join(map(show, skipped[:3]))
         raise NotFound(
             f"none of {len(skipped):,} objects at {place} is a document of a collection: {named}",
             hint="a document's key is <collection>/<id>/<file>.json, with one file name per collection",
@@ -174,7 +174,7 @@ def _report(name: str, group: Group, path: ModelPath, sample: _Sample, left_out:
     foreign = tuple(
         key
         for key, document in sample.documents.items()
-        if group.ids and "id" in document and str(document["id"]) != segment_id(key.split("/")[-2])
+        if group.ids and "id" in document and str(document["id"]) != decode_id(key.split("/")[-2])
     )
     return CollectionReport(
         model=name,
@@ -274,9 +274,9 @@ def _candidates(keys: Iterable[str]) -> tuple[Candidates, list[str]]:
 
 def _can_be_document(parents: list[str], file: str) -> bool:
     """The last folder may be any id; the schema names the folders above it, and the file."""
-    named = segment_id(parents[-1])
+    named = decode_id(parents[-1])
     is_id = named is not None and id_problem("string", named) is None
-    return is_id and not any(segment_problem(part) for part in (*parents[:-1], file))
+    return is_id and not any(path_name_problem(part) for part in (*parents[:-1], file))
 
 
 def _is_collection(parent: str, members: Mapping[str, list[str]], candidates: Candidates) -> bool:
@@ -314,7 +314,7 @@ def _singletons(parent: str, members: Mapping[str, list[str]]) -> tuple[list[Gro
     named = {
         name: files
         for name, files in members.items()
-        if id_type_of([name]) in ("slug", "string") and not segment_problem(name)
+        if id_type_of([name]) in ("slug", "string") and not path_name_problem(name)
     }
     fitting = {name: files[0] for name, files in named.items() if len(files) == 1}
     if len(fitting) > SINGLETONS_MAX:

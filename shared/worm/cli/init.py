@@ -21,7 +21,7 @@ import typer
 from worm.cli.arguments import opened_output
 from worm.cli.options import DEFAULT_URL, Target, opened_stores
 from worm.cli.output import count, echo
-from worm.errors import Conflict, Invalid, NotFound, WormError, shown
+from worm.errors import Conflict, Invalid, NotFound, WormError, show
 from worm.formats import JsonObject, ModelDef, ModelPath, Schema, load_schema
 from worm.sdk import connect
 from worm.store import split_url
@@ -138,7 +138,7 @@ def _typed(question: str) -> str:
 def _is_yes(answer: str) -> bool:
     known = {"y": True, "yes": True, "n": False, "no": False}.get(answer.lower())
     if known is None:
-        raise Invalid(f"{shown(answer)} is neither yes nor no")
+        raise Invalid(f"{show(answer)} is neither yes nor no")
     return known
 
 
@@ -150,7 +150,7 @@ def _is_url_given(context: typer.Context) -> bool:
 def _place(target: Target, *, is_given: bool) -> Target:
     def check(url: str) -> None:
         if url.lower().startswith("memory:"):
-            raise Invalid(f"{shown(url)} ends with the program", hint="name a directory, or s3://bucket/prefix")
+            raise Invalid(f"{show(url)} ends with the program", hint="name a directory, or s3://bucket/prefix")
         parts = split_url(url)
         if parts.scheme == "s3":
             parts.bucket_and_prefix()  # to open it takes credentials, which the program needs and this does not
@@ -167,7 +167,7 @@ def _name_check(format: InitFormat) -> Callable[[str], None]:
         if problem is None and format is InitFormat.python and (keyword.iskeyword(name) or name in _taken_names()):
             problem = "it has another meaning in a Python program"
         if problem is not None:
-            raise Invalid(f"{shown(name)} cannot be the name of a model: {problem}", hint="such as Customer")
+            raise Invalid(f"{show(name)} cannot be the name of a model: {problem}", hint="such as Customer")
 
     return check
 

@@ -183,7 +183,7 @@ def cat(
         if isinstance(item, frames.Torn):
             show_torn(item)
         elif ns in (None, item.value.get("ns")) and op in (None, item.value.get("op")):
-            echo(item.line if raw else shown(item.lsn, item.value))
+            echo(item.line if raw else show(item.lsn, item.value))
 
 
 def tail(
@@ -201,7 +201,7 @@ def tail(
         if isinstance(item, frames.Torn):
             show_torn(item)
         else:
-            echo(item.line if raw else shown(item.lsn, item.value))
+            echo(item.line if raw else show(item.lsn, item.value))
 
 
 def _report_shape(report: Mapping[str, object]) -> JsonObject:
@@ -221,7 +221,7 @@ def _camel(name: str) -> str:
     return first + "".join(part.title() for part in rest)
 
 
-def shown(lsn: int, record: JsonObject) -> str:
+def show(lsn: int, record: JsonObject) -> str:
     """`lsn  time  txn  op  ns  id  content`, with `-` for missing parts."""
     value = _decoded(record)
     rest = {name: member for name, member in value.items() if name not in _HEADER}

@@ -15,7 +15,7 @@ from worm.cli.arguments import ModelName, existing_file, note_undeclared
 from worm.cli.options import AuthorSession
 from worm.cli.output import Report, ReportFormat, cell, count, echo, echo_json, printable, progress_bar
 from worm.collections import Document
-from worm.errors import Invalid, shown
+from worm.errors import Invalid, show
 from worm.formats import JsonObject, JsonValue, loads
 from worm.query import request_text
 from worm.sdk import MigrationReport, migration_rules
@@ -69,8 +69,8 @@ def migrate(
     change: migration_rules.Change | Sequence[migration_rules.Rule] = (
         given if function is None else _composed(given, function)
     )
-    with progress_bar(f"Migrating {model}", is_hidden=format is ReportFormat.json) as show:
-        report = session.migrate(model, change, filter=conditions, dry_run=dry_run, restart=restart, progress=show)
+    with progress_bar(f"Migrating {model}", is_hidden=format is ReportFormat.json) as step:
+        report = session.migrate(model, change, filter=conditions, dry_run=dry_run, restart=restart, progress=step)
     if format is ReportFormat.json:
         echo_json(_shape(report, dry_run))
     else:
@@ -99,7 +99,7 @@ def _rules(
 def _pair(text: str, form: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (name and equals and value):
-        raise Invalid(f"{shown(text)} is not of the form {form}")
+        raise Invalid(f"{show(text)} is not of the form {form}")
     return name, value
 
 
@@ -109,7 +109,7 @@ def _default(text: str) -> JsonObject:
         return {"default": {"field": name, "value": loads(value.encode())}}
     except Invalid as mistake:
         hint = f"quote text: --default '{name}=\"{value}\"'"
-        raise Invalid(f"--default {shown(text)}: the value is not JSON", hint=hint) from mistake
+        raise Invalid(f"--default {show(text)}: the value is not JSON", hint=hint) from mistake
 
 
 def _composed(rules: Sequence[migration_rules.Rule], where: str) -> migration_rules.Change:
@@ -130,15 +130,15 @@ def _composed(rules: Sequence[migration_rules.Rule], where: str) -> migration_ru
 def _function(where: str) -> migration_rules.Change:
     module, _, name = where.partition(":")
     if not module or not name:
-        raise Invalid(f"--function {shown(where)} is not of the form MODULE:NAME")
+        raise Invalid(f"--function {show(where)} is not of the form MODULE:NAME")
     try:
         with _current_directory_first():
             found = getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:
         hint = "modules are searched in the current directory and on Python's path"
-        raise Invalid(f"--function {shown(where)}: {error}", hint=hint) from error
+        raise Invalid(f"--function {show(where)}: {error}", hint=hint) from error
     if not callable(found):
-        raise Invalid(f"--function {shown(where)} is not a function")
+        raise Invalid(f"--function {show(where)} is not a function")
     return cast(migration_rules.Change, found)
 
 

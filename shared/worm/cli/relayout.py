@@ -29,7 +29,7 @@ from worm.clock import iso_seconds
 from worm.collections import KeyInfo, KeyKind, StorageResolver, delete_unchanged, layout
 from worm.errors import Conflict, Corrupt, Invalid, NotFound
 from worm.formats import JsonValue, ModelDef, Schema, StorageDef, dumps, loads_own
-from worm.store import Gone, Listed, Lost, Object, ObjectInfo, Read, Store, Won, chunked
+from worm.store import Gone, Listed, Lost, Object, ObjectInfo, Read, Store, Won, in_chunks
 from worm.upkeep import load_pushed_schema, push_schema
 
 Directory = Literal["oplog", "snapshots", "trash"]
@@ -245,7 +245,7 @@ class Relayout:
         conflicts: list[str] = []
         done = 0
         with ThreadPoolExecutor(self._threads) as pool:
-            for chunk in chunked(moves, CHUNK):
+            for chunk in in_chunks(moves, CHUNK):
                 results = pool.map(self._copy, chunk) if self._threads > 1 else map(self._copy, chunk)
                 for moved, outcome in zip(chunk, results, strict=True):
                     if outcome == "different":
@@ -269,7 +269,7 @@ class Relayout:
 
     def _verify(self, moves: Moves, marker: Marker, report: RelayoutReport) -> None:
         conflicts: list[str] = []
-        for chunk in chunked(moves.objects(), CHUNK):
+        for chunk in in_chunks(moves.objects(), CHUNK):
             for moved, original, copy in self._pairs(chunk):
                 verdict = _verdict(moved, original, copy, marker)
                 if verdict == "different":
@@ -282,7 +282,7 @@ class Relayout:
 
     def _delete_old(self, moves: Moves, marker: Marker, report: RelayoutReport) -> None:
         """Compare again, then delete exactly what was compared. The marker is deleted when nothing is left."""
-        for chunk in chunked(moves.objects(), CHUNK):
+        for chunk in in_chunks(moves.objects(), CHUNK):
             for moved, original, copy in self._pairs(chunk):
                 if original is None or _verdict(moved, original, copy, marker) == "different":
                     continue

@@ -32,7 +32,7 @@ from worm.cli.output import (
     printable,
 )
 from worm.clock import Ids, SystemClock, iso_millis
-from worm.errors import Corrupt, Invalid, NotFound, shown
+from worm.errors import Corrupt, Invalid, NotFound, show
 from worm.formats import JsonObject, JsonValue, dumps, loads_document, position_of
 from worm.spaces import Space, SpaceReport, SpaceTools, SpaceTransaction, list_spaces, open_space, pull_space, space_on
 from worm.store import MemoryStore
@@ -102,7 +102,7 @@ def as_space(url: str, name: str) -> Iterator[None]:
         if not error.message.startswith("there is no page store"):
             raise
         hint = "check --url; `worm space write` creates a space"
-        raise NotFound(f"the space {shown(name)} does not exist", key=url, hint=hint) from error
+        raise NotFound(f"the space {show(name)} does not exist", key=url, hint=hint) from error
 
 
 class BlobHistory(StrEnum):
@@ -156,7 +156,7 @@ def at(
     """Print the seq of the last commit at or before a time; 0 before the first one."""
     wanted = position_of(time, "TIME")
     if not isinstance(wanted, datetime):
-        raise Invalid(f"{shown(time)} is already a seq", hint="write a time such as 2026-02-24T12:00:00Z")
+        raise Invalid(f"{show(time)} is already a seq", hint="write a time such as 2026-02-24T12:00:00Z")
     with opened(target, name) as on:
         echo(SpaceTools(on).seq_at(wanted))
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from worm.cli.arguments import checked_output, existing_file, opened_output
 from worm.cli.options import Target
 from worm.cli.output import echo
-from worm.errors import Conflict, Invalid, NotFound, shown
+from worm.errors import Conflict, Invalid, NotFound, show
 from worm.formats import Schema, load_schema
 from worm.sdk import Document, schema_of, source_of
 
@@ -87,7 +87,7 @@ def _named(module: ModuleType, name: str) -> type[BaseModel]:
     found = getattr(module, name, None)
     if found is None:
         known = ", ".join(name for name, one in vars(module).items() if _is_document(one)) or "none"
-        raise NotFound(f"{module.__name__} has no class {shown(name)}; its documents: {known}")
+        raise NotFound(f"{module.__name__} has no class {show(name)}; its documents: {known}")
     if not (isinstance(found, type) and issubclass(found, BaseModel)):
         raise Invalid(f"{module.__name__}:{name} is not a pydantic class")
     return found

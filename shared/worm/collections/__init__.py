@@ -2,7 +2,7 @@
 
 A `Collection` is one model on one store; all else hangs on it. An *entity* is one id of it. *Recording* writes an entry
 for every version of a document into its *oplog*; `reconcile` finds what is not recorded yet, and may run at any time. A
-*head* is the newest entry of an entity; a *change* is a head with its table row, and a `ChangeSet` brings changes to
+*head* is the state after its newest entry; a *change* is a head with its table row, and a `ChangeSet` brings changes to
 the tables. A *claim* reserves a unique value before the write. `layout` has the names of all keys, `origins` what an
 object says about its write.
 

@@ -28,7 +28,7 @@ from worm.collections.origins import write_metadata
 from worm.collections.trash import delete_unchanged
 from worm.errors import CommitStateUnknown, Invalid, Unavailable, UniqueViolation, WormError
 from worm.formats import IndexDef, JsonValue, dumps_document
-from worm.store import Gone, Lost, Object, Read, Won, chunked
+from worm.store import Gone, Lost, Object, Read, Won, in_chunks
 
 CHUNK = 500
 IdsWith = Callable[[IndexDef, Sequence[JsonValue]], set[str] | None]
@@ -184,7 +184,7 @@ class IndexHolders(Holders):
         """The ids of the documents that hold each value now. A text that cannot be an id has no document."""
         documents, holding = self._claims.documents, dict[bytes, list[str]]()
         possible = [one for one in ids if documents.definition.id_problem(one) is None]
-        for chunk in chunked(possible, CHUNK):
+        for chunk in in_chunks(possible, CHUNK):
             reads = [Read(documents.key(one)) for one in chunk]
             for one, found in zip(
                 chunk, self._claims.store.get_many(reads, max_bytes=documents.max_bytes), strict=True

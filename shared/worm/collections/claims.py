@@ -50,8 +50,8 @@ from worm.errors import (
     Unavailable,
     UniqueViolation,
     WormError,
-    shortened,
-    shown,
+    shorten,
+    show,
 )
 from worm.formats import (
     JsonObject,
@@ -64,7 +64,7 @@ from worm.formats import (
     normal,
     shapes,
 )
-from worm.store import NotModified, Object, Read, Won, chunked, in_parallel
+from worm.store import NotModified, Object, Read, Won, in_chunks, in_parallel
 from worm.values import dataclass
 
 REPAIR = "run `worm repair` to rewrite it"
@@ -101,8 +101,8 @@ class UniqueValue:
     def text(self) -> str:
         """As errors show it: a string in quotes, anything else as canonical JSON. A long value is truncated."""
         if not isinstance(self.value, str):
-            return shortened(self.canonical.decode())
-        return f"'{self.value}'" if len(self.value) <= SHOWN_MAX else shown(self.value)
+            return shorten(self.canonical.decode())
+        return f"'{self.value}'" if len(self.value) <= SHOWN_MAX else show(self.value)
 
     def is_in(self, document: Mapping[str, JsonValue] | None) -> bool:
         """Whether the document (or row) has this value."""
@@ -609,7 +609,7 @@ def _keys(claims: Claims, field: str, within: Digests) -> Iterator[str]:
 def _stored(claims: Claims, within: Digests) -> Iterator[tuple[StoredClaim, Claim | Corrupt]]:
     """Every stored claim, or the problem with it."""
     for index in claims.documents.definition.unique_indexes:
-        for keys in chunked(list(_keys(claims, index.field, within)), CHUNK):
+        for keys in in_chunks(list(_keys(claims, index.field, within)), CHUNK):
             for found in claims.store.get_many([Read(key) for key in keys]):
                 if isinstance(found, Exception):
                     raise found

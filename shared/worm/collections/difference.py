@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 
-from worm.errors import Corrupt, shown
+from worm.errors import Corrupt, show
 from worm.formats import JsonObject, JsonValue, same
 from worm.values import dataclass
 
@@ -64,10 +64,10 @@ def apply(
     missing_after = set((absent or {}).get("after", ()))
     for name, pair in entry_diff.items():
         if len(pair) != 2:
-            raise Corrupt(f"diff of field {shown(name)} must be [before, after]")
+            raise Corrupt(f"diff of field {show(name)} must be [before, after]")
         was_missing = name in missing_before
         if was_missing is (name in result) or not (was_missing or same(result[name], pair[0])):
-            raise Corrupt(f"diff of field {shown(name)} does not fit the document it is applied to")
+            raise Corrupt(f"diff of field {show(name)} does not fit the document it is applied to")
         if name in missing_after:
             del result[name]
         else:

@@ -28,7 +28,7 @@ from typing import TypeVar
 from worm.collections.collection import Collection
 from worm.collections.id_ranges import IDS_PER_RANGE_MAX, IdRange, KnownIds, known_ids, probed_ranges, thinned
 from worm.collections.walks import KEYS_PER_ID, ListedId, documents_of, keys_of, versions_of
-from worm.store import chunked, in_parallel
+from worm.store import in_chunks, in_parallel
 from worm.values import dataclass
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ def tasks_for(rows: int, most: int) -> int:
 def grouped(items: Sequence[T], groups: int) -> list[list[T]]:
     """Neighbors together, in at most this many groups."""
     size = max(1, -(-len(items) // max(1, groups)))
-    return list(chunked(items, size))
+    return list(in_chunks(items, size))
 
 
 # Ranges and shares

@@ -14,7 +14,7 @@ from typing import cast
 
 from worm.collections.entries import SEQ_MAX, Document
 from worm.collections.layout import StorageResolver
-from worm.errors import Hint, Invalid, shown
+from worm.errors import Hint, Invalid, show
 from worm.formats import JsonValue, ModelDef, dumps, loads_document
 from worm.store import Object, Store, Version
 from worm.values import dataclass
@@ -70,7 +70,7 @@ class DocumentVersion:
 
 def _no_version(given: object) -> Invalid:
     hint = "take it from a document that you read: document.version"
-    return Invalid(f"{shown(given)} is not the version of a document", path="if_version", hint=hint)
+    return Invalid(f"{show(given)} is not the version of a document", path="if_version", hint=hint)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Protocol, cast
 
 from worm.collections.layout import StorageResolver
 from worm.errors import Corrupt, Invalid
-from worm.formats import JsonObject, ModelDef, escape_id, id_segment, loads_own, shapes, unescape_id
+from worm.formats import JsonObject, ModelDef, encode_id, escape_id, loads_own, shapes, unescape_id
 from worm.store import Store
 from worm.values import dataclass
 
@@ -122,7 +122,7 @@ class IdRange:
 
     def late_scans(self, root: str) -> list[Scan]:
         """The ids whose keys come after the end of their block, one each."""
-        return [Scan(f"{root}{id_segment(entity_id)}/") for entity_id in self._late_ids()]
+        return [Scan(f"{root}{encode_id(entity_id)}/") for entity_id in self._late_ids()]
 
     def plain(self, root: str) -> Scan:
         """The ids that are their own segments. Text after a character that they cannot have does not matter."""

@@ -1,7 +1,7 @@
 """Builds and parses every key of a bucket in one place.
 
 - *document*: `org/customers/<id>/<file>`; a singleton's is `org/settings/<file>` and its id is `_`. In this and all
-  other keys, `<id>` is the id's segment: the id itself, or escaped where it needs an escape (`formats/fields.py`).
+  other keys, `<id>` is the encoded id: the id itself, or escaped where it needs an escape (`formats/fields.py`).
 - *system directory*: `.oplog`, `.snapshots`, `.worm.trash`, in one of three layouts: `root` (`.oplog/customers/<id>/`),
   `collection` (`org/customers/.oplog/<id>/`), `inline` (`org/customers/<id>/.oplog/`).
 - *system key*: any key with a segment that starts with a dot, or under `db/`. Documents never have one, so workers drop
@@ -27,7 +27,7 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 
 from worm.clock import moment_of
-from worm.errors import Invalid, shown
+from worm.errors import Invalid, show
 from worm.formats import (
     SINGLETON_ID,
     JsonObject,
@@ -35,9 +35,9 @@ from worm.formats import (
     ModelDef,
     Schema,
     check_safe,
+    decode_id,
     dumps_document,
-    id_segment,
-    segment_id,
+    encode_id,
     unescape_id,
 )
 from worm.values import dataclass
@@ -140,7 +140,7 @@ def is_system_key(key: str) -> bool:
 
 def _check_text(given: object, path: str) -> None:
     if not isinstance(given, str):
-        raise Invalid(f"must be text, not {shown(given)}", path=path)
+        raise Invalid(f"must be text, not {show(given)}", path=path)
 
 
 class StorageResolver:
@@ -184,7 +184,7 @@ class StorageResolver:
         if model in self._singletons:
             self._schema.model(model).check_id(id)
             return f"{directory}/"
-        return f"{directory}/{id_segment(id)}/"
+        return f"{directory}/{encode_id(id)}/"
 
     def document_key(self, model: str, id: str) -> str:
         definition = self._schema.model(model)
@@ -224,21 +224,21 @@ class StorageResolver:
         """`…/0001.json`: at least four digits. Sort entries by number: from 10000 on, names sort in the wrong order."""
         given: object = seq
         if not isinstance(given, int) or not 1 <= given < 10**19:
-            raise Invalid(f"oplog seq must be from 1 to 10^19 - 1, not {shown(given)}")
+            raise Invalid(f"oplog seq must be from 1 to 10^19 - 1, not {show(given)}")
         return f"{self.oplog_path(model, id)}{seq:04d}.json"
 
     def time_mark_key(self, model: str, id: str, name: str) -> str:
         """`name` comes from `mark_name` or `ArchiveName.mark`."""
         _check_text(name, "name")
         if marked_seq(name) is None and ArchiveName.of_mark(name) is None:
-            raise Invalid(f"{shown(name)} is not the name of a time mark")
+            raise Invalid(f"{show(name)} is not the name of a time mark")
         return self.time_mark_path(model, id) + name
 
     def snapshot_key(self, model: str, id: str, name: str) -> str:
         """`name` is an ISO 8601 time in UTC, `2026-02-24T12:00:00Z`, with a fraction if needed."""
         given: object = name
         if not isinstance(given, str) or not _SNAPSHOT.fullmatch(f"{name}.json"):
-            raise Invalid(f"snapshot name {shown(name)} must be a time such as 2026-02-24T12:00:00Z")
+            raise Invalid(f"snapshot name {show(name)} must be a time such as 2026-02-24T12:00:00Z")
         return f"{self.snapshot_path(model, id)}{name}.json"
 
     def trash_key(self, model: str, id: str) -> str:
@@ -266,7 +266,7 @@ class StorageResolver:
         """The claim of a unique value; `digest` is the SHA-256 of its canonical bytes in lowercase hex."""
         _check_text(digest, "digest")
         if not _SHA256.fullmatch(digest):
-            raise Invalid(f"claim digest {shown(digest)} must be 64 lowercase hex digits")
+            raise Invalid(f"claim digest {show(digest)} must be 64 lowercase hex digits")
         return f"{self.collection_path(model)}{INDEX_DIR}/{escape_field(field)}/{CLAIMS_DIR}/{digest}"
 
     def heads_key(self, model: str) -> str:
@@ -285,7 +285,7 @@ class StorageResolver:
         _check_text(name, "name")
         file = f"{name}.json"
         if not _CHANGE_SET.fullmatch(file):
-            raise Invalid(f"change set name {shown(name)} must be a ULID")
+            raise Invalid(f"change set name {show(name)} must be a ULID")
         return self.change_set_path(model) + file
 
     def collection_sentinel_key(self, model: str) -> str:
@@ -316,7 +316,7 @@ class StorageResolver:
         entity = self.entity_path(model, id)
         if layout == "inline":
             return f"{entity}{directory}/"
-        segment = id_segment(id)
+        segment = encode_id(id)
         if layout == "collection":
             return f"{self.collection_path(model)}{directory}/{segment}/"
         return f"{directory}/{self._schema.model(model).collection}/{segment}/"
@@ -388,7 +388,7 @@ class StorageResolver:
 
     def _parse_system_path(self, model: ModelDef, directory: str, segment: str, rest: list[str]) -> KeyInfo:
         """What an entity's system directory holds: a file, or a time mark or an archive one level deeper."""
-        id = segment_id(segment)  # noqa: A001  # as everywhere here
+        id = decode_id(segment)  # noqa: A001  # as everywhere here
         if id is None:
             return unknown_key(segment_fault(segment))
         if len(rest) == 1:
@@ -464,7 +464,7 @@ def _parse_document(model: ModelDef, rest: list[str]) -> KeyInfo:
     if odd:
         return unknown_key("has a path segment that is empty, '.' or '..'", model.name, "/".join(rest[:-1]))
     segment = rest[0]
-    named = segment_id(segment)
+    named = decode_id(segment)
     if named is None:
         return unknown_key(segment_fault(segment), model.name, segment)
     problem = model.id_problem(named)
@@ -479,7 +479,7 @@ def segment_fault(segment: str) -> str:
     fault = f"{segment!r} has a broken escape" if meant is None else f"{segment!r} is not the escaped form of an id"
     id = segment if meant is None else meant  # noqa: A001  # as everywhere here
     try:
-        return f"{fault}: in keys, the id {id!r} is {id_segment(check_safe(id))!r}"
+        return f"{fault}: in keys, the id {id!r} is {encode_id(check_safe(id))!r}"
     except Invalid as reason:
         return reason.message
 
@@ -554,13 +554,13 @@ def escape_field(field: str) -> str:
     try:
         raw = field.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise Invalid(f"field {shown(field)} contains a lone surrogate") from error
+        raise Invalid(f"field {show(field)} contains a lone surrogate") from error
     escaped = "".join(
         chr(byte) if byte in _PLAIN and not (at == 0 and byte == _DOT) else f"~{byte:02X}"
         for at, byte in enumerate(raw)
     )
     if not 1 <= len(escaped) <= FIELD_FILE_BYTES_MAX:
-        raise Invalid(f"field {shown(field)} must have 1 to {FIELD_FILE_BYTES_MAX} bytes as a file name")
+        raise Invalid(f"field {show(field)} must have 1 to {FIELD_FILE_BYTES_MAX} bytes as a file name")
     return escaped
 
 

@@ -30,7 +30,7 @@ from worm.collections.trash import delete_unchanged
 from worm.collections.walks import IdSource, IdWalk, Objects, oplogs_of
 from worm.errors import Corrupt, Invalid, WormError
 from worm.formats import JsonObject, dumps, frames, loads_own
-from worm.store import Listed, Object, Read, chunked
+from worm.store import Listed, Object, Read, in_chunks
 
 ENTRIES_MAX = 1000
 BYTES_MAX = 4 * 1024 * 1024
@@ -127,7 +127,7 @@ class Archiver:
         source, report = oplogs(self._collection), ArchiveReport(self._model)
         walk = IdWalk(source, IdRange(), sys.maxsize) if within is None else IdWalk(source, within)
         with ThreadPoolExecutor(threads) as pool:
-            for chunk in chunked((one for part in walk for one in part.values()), CHUNK):
+            for chunk in in_chunks((one for part in walk for one in part.values()), CHUNK):
                 for one in pool.map(self.entity, chunk) if threads > 1 else map(self.entity, chunk):
                     report.add(one)
         report.rest = walk.rest

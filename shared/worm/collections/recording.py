@@ -27,7 +27,7 @@ from worm.collections.entries import Document, Head, OplogEntry
 from worm.collections.reconcile import Recorded, as_version, failure_of, is_same
 from worm.errors import WormError
 from worm.formats import loads_own
-from worm.store import Object, Store, Version, chunked, in_parallel, is_remote
+from worm.store import Object, Store, Version, in_chunks, in_parallel, is_remote
 
 RECORDED_AT_ONCE = 500
 T = TypeVar("T")
@@ -55,7 +55,7 @@ class StoredWrite:
         """The writes that are now recorded, with what is recorded about them. `hints`: what was recorded before, as far
         as it is known. It never raises errors of the store: writes that are missing from the result must be
         reconciled."""
-        for unit in chunked(writes, RECORDED_AT_ONCE):
+        for unit in in_chunks(writes, RECORDED_AT_ONCE):
             yield from _record_unit(collection, unit, hints)
 
 

@@ -19,7 +19,7 @@ from typing import cast
 from worm.clock import Deadline, iso_seconds, moment_of
 from worm.collections.entries import SEQ_MAX, SHAPES, Document
 from worm.collections.layout import KeyKind, StorageResolver
-from worm.errors import Corrupt, Invalid, Unavailable, shown
+from worm.errors import Corrupt, Invalid, Unavailable, show
 from worm.formats import JsonObject, ModelDef, dumps, loads_own, shapes
 from worm.store import Lost, Object, ObjectInfo, Store
 from worm.values import dataclass
@@ -197,7 +197,7 @@ class Snapshots:
         snapshot = Snapshot.from_bytes(found.body, found.key)
         if snapshot.id != entity_id:
             raise Corrupt(
-                f"holds a snapshot of {shown(snapshot.id)}, but its name says {shown(entity_id)}", key=found.key
+                f"holds a snapshot of {show(snapshot.id)}, but its name says {show(entity_id)}", key=found.key
             )
         return snapshot
 
@@ -205,7 +205,7 @@ class Snapshots:
 def _names(ts: str) -> Iterator[str]:
     moment = moment_of(ts)
     if moment is None:
-        raise Invalid(f"snapshot time must be a time such as 2026-02-24T12:00:00Z, not {shown(ts)}")
+        raise Invalid(f"snapshot time must be a time such as 2026-02-24T12:00:00Z, not {show(ts)}")
     second = iso_seconds(moment)
     yield second
     for number in range(1, NAMES_PER_SECOND):

@@ -35,9 +35,9 @@ from worm.clock import Clock, SystemClock, moment_of
 from worm.collections.documents import Documents
 from worm.collections.entries import Document
 from worm.collections.layout import KeyKind
-from worm.errors import Conflict, Corrupt, NotFound, UnsafeStore, shown
+from worm.errors import Conflict, Corrupt, NotFound, UnsafeStore, show
 from worm.formats import JsonObject, dumps, dumps_document, loads_own, shapes
-from worm.store import Gone, Listed, Lost, Object, ObjectInfo, Read, Store, Won, chunked
+from worm.store import Gone, Listed, Lost, Object, ObjectInfo, Read, Store, Won, in_chunks
 from worm.values import dataclass
 
 TombstoneState = Literal["replacing", "restoring", "purging"]
@@ -113,7 +113,7 @@ class Tombstone:
     def moment(self) -> datetime:
         found = moment_of(self.deleted_at)
         if found is None:
-            raise Corrupt(f"{shown(self.deleted_at)} is not a time", key=self.restore_path)
+            raise Corrupt(f"{show(self.deleted_at)} is not a time", key=self.restore_path)
         return found
 
     @property
@@ -504,7 +504,7 @@ class Tombstones:
     def pages(self, is_wanted: IsWanted, on_corrupt: OnCorrupt | None) -> Iterator[list[Trashed]]:
         """The tombstones that are selected by their listing, read in concurrent pages. A corrupt one raises, or goes to
         `on_corrupt`."""
-        for page in chunked(self._listed(is_wanted), PAGE):
+        for page in in_chunks(self._listed(is_wanted), PAGE):
             found = self._store.get_many([Read(key) for _, key in page])
             trashed: list[Trashed] = []
             for (entity_id, _), item in zip(page, found, strict=True):

@@ -6,7 +6,7 @@ path. Nothing here sends a request or knows a store.
 
 - `shapes`: what stored JSON must look like.
 - `frames`: lines of JSON with a checksum, for logs.
-- *segment*: the part of a key that represents an id.
+- *encoded id*: the part of a key that represents an id.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
         FieldsDef,
         IdType,
         check_safe,
+        decode_id,
+        encode_id,
         escape_id,
         id_problem,
-        id_segment,
         is_datetime,
-        segment_id,
-        segment_problem,
+        path_name_problem,
         unescape_id,
     )
     from worm.formats.members import Problem
@@ -75,8 +75,8 @@ else:
         """
         definition: IndexDef LakeDef ManifestDef Mode ModelDef ModelPath SYSTEM_FIELDS Schema SnapshotsDef StorageDef
         definition: TIME_FIELDS duration_seconds load_schema
-        fields: FieldDef FieldsDef IdType SINGLETON_ID check_safe escape_id id_problem id_segment is_datetime segment_id
-        fields: segment_problem unescape_id
+        fields: FieldDef FieldsDef IdType SINGLETON_ID check_safe decode_id encode_id escape_id id_problem is_datetime
+        fields: path_name_problem unescape_id
         frames:
         members: Problem
         position: Position moment_in_utc position_of

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import ClassVar, Literal, Self, get_args
 
 from worm.clock import Ids
-from worm.errors import Corrupt, Invalid, NotFound, shown
+from worm.errors import Corrupt, Invalid, NotFound, show
 from worm.formats.fields import (
     ID_TYPES,
     Check,
@@ -33,7 +33,7 @@ from worm.formats.fields import (
     id_problem,
     id_text,
     new_id,
-    segment_problem,
+    path_name_problem,
     typed_problem,
 )
 from worm.formats.members import (
@@ -108,7 +108,7 @@ class ModelPath:
         folders = tuple(_folder(part) for part in parts)
         path = cls(folders, _segment("collection", collection[1:]), id_type)
         if (folders or (path.collection,))[0] == LOG_FOLDER:
-            raise ValueError(f"the first folder must not be {shown(LOG_FOLDER)}, which holds the commit logs")
+            raise ValueError(f"the first folder must not be {show(LOG_FOLDER)}, which holds the commit logs")
         if len(path.directory) > DIRECTORY_BYTES_MAX:
             raise ValueError(f"folders and collection are longer than {DIRECTORY_BYTES_MAX} bytes")
         return path
@@ -142,25 +142,25 @@ def _plural(word: str) -> str:
 
 def _folder(part: str) -> str:
     if not part.startswith("#"):
-        raise ValueError(f"part {shown(part)} must start with # (folder), {_EXPECTED}")
+        raise ValueError(f"part {show(part)} must start with # (folder), {_EXPECTED}")
     return _segment("folder", part[1:])
 
 
 def _segment(role: str, name: str) -> str:
-    problem = segment_problem(name)
+    problem = path_name_problem(name)
     if problem:
-        raise ValueError(f"{role} {shown(name)} {problem}")
+        raise ValueError(f"{role} {show(name)} {problem}")
     return name
 
 
 def _id_type(part: str) -> IdType:
     match = _ID.fullmatch(part)
     if not match or match[1] != "id":
-        raise ValueError(f"part {shown(part)} must be (id:type)")
+        raise ValueError(f"part {show(part)} must be (id:type)")
     for known in ID_TYPES:
         if match[2] == known:
             return known
-    raise ValueError(f"id type {shown(match[2])} is unknown, choose one of {', '.join(ID_TYPES)}")
+    raise ValueError(f"id type {show(match[2])} is unknown, choose one of {', '.join(ID_TYPES)}")
 
 
 Layout = Literal["root", "collection", "inline"]
@@ -197,13 +197,13 @@ def _check_archive_age(text: str) -> None:
 
 
 def _check_file_name(text: str) -> None:
-    problem = segment_problem(text)
+    problem = path_name_problem(text)
     if problem or len(text) > _FILE_BYTES_MAX:
         raise ValueError(f"file name {problem or f'must have at most {_FILE_BYTES_MAX} bytes'}")
 
 
 def _check_space_name(text: str) -> None:
-    problem = segment_problem(text)
+    problem = path_name_problem(text)
     if problem or len(text) > _SPACE_BYTES_MAX:
         raise ValueError(f"name of a space {problem or f'must have at most {_SPACE_BYTES_MAX} bytes'}")
 
@@ -364,7 +364,7 @@ class ModelDef(Definition):
         for name in unknown if self.strict else ():
             if not _is_possible(self.fields, name):
                 known = ", ".join(("id", *(one for one in self.fields if one != "id")))
-                raise Invalid(f"{self.name} has no field {shown(name)}; it has {known}")
+                raise Invalid(f"{self.name} has no field {show(name)}; it has {known}")
         return unknown
 
     def undeclared_notes(self, names: Iterable[str]) -> list[str]:
@@ -447,7 +447,7 @@ class ModelDef(Definition):
             return []
         if self.id_type == "int" and isinstance(value, int) and not isinstance(value, bool) and str(value) == id:
             return []
-        return [Problem("id", f"must equal the id of the key, {shown(id)}, not {shown(value)}")]
+        return [Problem("id", f"must equal the id of the key, {show(id)}, not {show(value)}")]
 
     def check_document(
         self,
@@ -511,7 +511,7 @@ class Schema(Definition):
     def require(given: object) -> Schema:
         """`Invalid` for what is not a loaded schema."""
         if not isinstance(given, Schema):
-            raise Invalid(f"takes a Schema, not {shown(given)}", path="schema", hint="`worm.load_schema` makes one")
+            raise Invalid(f"takes a Schema, not {show(given)}", path="schema", hint="`worm.load_schema` makes one")
         return given
 
     def __repr__(self) -> str:
@@ -522,7 +522,7 @@ class Schema(Definition):
         given: object = name
         found = self.models.get(given) if isinstance(given, str) else None
         if found is None:
-            raise NotFound(f"the schema has no model {shown(name)}; known: {', '.join(self.models) or 'none'}")
+            raise NotFound(f"the schema has no model {show(name)}; known: {', '.join(self.models) or 'none'}")
         return found
 
     def to_json(self) -> bytes:
@@ -606,7 +606,7 @@ def _read(source: Mapping[str, object] | bytes | str | Path) -> JsonValue:
         except OSError as error:
             raise Invalid(f"cannot read schema file {path}: {error.strerror}") from error
         except ValueError as error:  # no name of a file: a NUL, a lone surrogate
-            raise Invalid(f"{shown(str(source))} is not the path of a file") from error
+            raise Invalid(f"{show(str(source))} is not the path of a file") from error
         try:
             return loads(body, max_bytes=SCHEMA_BYTES_MAX)
         except Invalid as error:
@@ -657,7 +657,7 @@ def _manifest_problems(model: ModelDef, path: str) -> list[Problem]:
     for at, name in enumerate(model.manifest.fields or ()):
         if not find_field(model.fields, name)[0]:
             where = child_path(f"{path}.manifest.fields", at)
-            problems.append(Problem(where, f"unknown field {shown(name)}, known: {_known(model)}"))
+            problems.append(Problem(where, f"unknown field {show(name)}, known: {_known(model)}"))
     return problems
 
 
@@ -672,7 +672,7 @@ def _index_problems(model: ModelDef, path: str) -> list[Problem]:
         owner.setdefault(index.field, name)
         exists, field = find_field(model.fields, index.field)
         if not exists:
-            problems.append(Problem(f"{where}.field", f"unknown field {shown(index.field)}, known: {_known(model)}"))
+            problems.append(Problem(f"{where}.field", f"unknown field {show(index.field)}, known: {_known(model)}"))
         elif field is not None:
             problems += _index_type_problems(index, field, where)
         if index.unique and index.type == "multiValue":
@@ -682,10 +682,10 @@ def _index_problems(model: ModelDef, path: str) -> list[Problem]:
 
 def _index_type_problems(index: IndexDef, field: FieldDef, where: str) -> list[Problem]:
     if index.type == "multiValue" and field.type != "array":
-        return [Problem(f"{where}.type", f"multiValue needs an array field, {shown(index.field)} is {field.type}")]
+        return [Problem(f"{where}.type", f"multiValue needs an array field, {show(index.field)} is {field.type}")]
     if index.type == "standard" and field.type in ("array", "object"):
         hint = ', use "type": "multiValue"' if field.type == "array" else ""
-        return [Problem(f"{where}.field", f"{shown(index.field)} is {field.type} and has no single value{hint}")]
+        return [Problem(f"{where}.field", f"{show(index.field)} is {field.type} and has no single value{hint}")]
     return []
 
 

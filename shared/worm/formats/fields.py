@@ -13,12 +13,12 @@ Rules for fields
 Rules for ids
 - An id is any text in Unicode normal form C without lone surrogates, text direction marks and the control characters
   from U+007F to U+009F. Models with typed ids (`uuid`, `int`, `slug`, `ulid`) allow less.
-- The *segment* of an id represents it in keys; it has at most 200 bytes. An id is its own segment, unless it *needs an
+- An *encoded id* represents an id in keys; it has at most 200 bytes. It is the id itself, unless that *needs an
   escape*: it contains `/`, `%` or a character below U+0020, or starts with a dot (like system names). Then its first
   character, and every later one that sorts before `0`, are written as `%XX` of their UTF-8 bytes.
-- Every id has exactly one segment; a segment with an unnecessary or missing escape belongs to no id. Escaped ids sort
-  among themselves as their segments do, and so do all others: ranges of ids stay ranges of keys (`id_ranges.py`).
-- Names of folders, files, databases and branches (`segment_problem`) are narrower: ASCII letters, digits, `. _ ~ -`.
+- Every id is encoded in exactly one way; text with an unnecessary or missing escape is no encoded id. Escaped ids sort
+  among themselves as their encoded forms do, and so do all others: ranges of ids stay ranges of keys (`id_ranges.py`).
+- Names of folders, files, databases and branches (`path_name_problem`) are narrower: ASCII letters, digits, `. _ ~ -`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from typing import Literal, get_args
 from uuid import UUID
 
 from worm.clock import Ids
-from worm.errors import Invalid, shown
+from worm.errors import Invalid, show
 from worm.formats.members import (
     Definition,
     Problem,
@@ -159,7 +159,7 @@ def field_problems(field: FieldDef, path: str, models: Mapping[str, object]) -> 
     if field.type == "ref" and field.model is None:
         problems.append(Problem(child_path(path, "model"), "a ref must name the model it points to"))
     elif field.type == "ref" and field.model not in models:
-        problems.append(Problem(child_path(path, "model"), f"unknown model {shown(field.model)}"))
+        problems.append(Problem(child_path(path, "model"), f"unknown model {show(field.model)}"))
     check = field.changed(enum=None).compiled()
     for at, one in enumerate(field.enum or ()):
         check(one, child_path(child_path(path, "enum"), at), problems)
@@ -339,7 +339,7 @@ def _text_problem(text: str) -> str | None:
         return _refusal(refused[0])
     if not unicodedata.is_normalized("NFC", text):
         return "is not in Unicode normal form C (text that looks the same must be the same)"
-    size_bytes = len(id_segment(text).encode())
+    size_bytes = len(encode_id(text).encode())
     if size_bytes > ID_BYTES_MAX:
         escaped = " with its escapes" if needs_escape(text) else ""
         return f"has {size_bytes} bytes{escaped}, and the limit is {ID_BYTES_MAX}"
@@ -357,7 +357,7 @@ def needs_escape(id: str) -> bool:
     return _NEEDS_ESCAPE.search(id) is not None
 
 
-def id_segment(id: str) -> str:
+def encode_id(id: str) -> str:
     """The segment of the id in keys; see above. The id must be valid."""
     return escape_id(id) if needs_escape(id) else id
 
@@ -371,7 +371,7 @@ def _percent(text: str) -> str:
     return "".join(f"%{byte:02X}" for byte in text.encode())
 
 
-def segment_id(segment: str) -> str | None:
+def decode_id(segment: str) -> str | None:
     """The id of a segment in a key; None if it belongs to no id (an escape is broken, missing or unnecessary)."""
     if "%" not in segment:
         return None if needs_escape(segment) else segment
@@ -389,7 +389,7 @@ def unescape_id(segment: str) -> str | None:
         return None
 
 
-def segment_problem(text: object) -> str | None:
+def path_name_problem(text: object) -> str | None:
     """Why `text` cannot be the name of a folder, a file, a database or a branch, or None if it can."""
     if not isinstance(text, str):
         return "must be text"
@@ -416,13 +416,13 @@ def check_id(id_type: IdType | None, id: str) -> str:
     _check_text(id)
     problem = typed_problem(id_type, id)
     if problem:
-        raise Invalid(f"id {shown(id)} {problem}")
+        raise Invalid(f"id {show(id)} {problem}")
     return id
 
 
 def _check_text(id: object) -> None:
     if not isinstance(id, str):
-        raise Invalid(f"an id must be a string, not {shown(id)}", hint=_ID_HINT)
+        raise Invalid(f"an id must be a string, not {show(id)}", hint=_ID_HINT)
 
 
 def id_text(id_type: IdType | None, value: object) -> str:
@@ -434,7 +434,7 @@ def id_text(id_type: IdType | None, value: object) -> str:
     if id_type == "int" and isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     wanted = "a whole number or its digits as a string" if id_type == "int" else "a string"
-    raise Invalid(f"must be {wanted}, not {shown(value)}", path="id")
+    raise Invalid(f"must be {wanted}, not {show(value)}", path="id")
 
 
 def typed_problem(id_type: IdType | None, id: str) -> str | None:
@@ -451,7 +451,7 @@ def check_safe(id: str) -> str:
     _check_text(id)
     problem = _text_problem(id)
     if problem:
-        raise Invalid(f"id {shown(id)} {problem}")
+        raise Invalid(f"id {show(id)} {problem}")
     return id
 
 
@@ -465,9 +465,9 @@ def id_of(id_type: IdType | None, given: object) -> str:
     if id_type == "uuid" and isinstance(given, UUID):
         return str(given)
     wanted = {"int": "a whole number or its digits", "uuid": "a UUID or its text"}.get(id_type or "", "a string")
-    said = "None" if given is None else f"{type(given).__name__} {shown(given)}"
+    said = "None" if given is None else f"{type(given).__name__} {show(given)}"
     is_plain = isinstance(given, UUID) or (type(given) is int and abs(given) <= INT_MAX)
-    raise Invalid(f"an id must be {wanted}, not {said}", hint=f"pass {shown(str(given))}" if is_plain else _ID_HINT)
+    raise Invalid(f"an id must be {wanted}, not {said}", hint=f"pass {show(str(given))}" if is_plain else _ID_HINT)
 
 
 def new_id(id_type: IdType | None, ids: Ids) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from worm.errors import Invalid, shown
+from worm.errors import Invalid, show
 
 Position = int | datetime | str
 
@@ -24,7 +24,7 @@ def position_of(at: Position, path: str = "at") -> int | datetime:
         given = int(given[:40])
     if isinstance(given, int) and not isinstance(given, bool):
         if not 0 <= given <= NUMBER_MAX:
-            raise Invalid(f"{shown(at)} is not a position: numbers start at 0", path=path)
+            raise Invalid(f"{show(at)} is not a position: numbers start at 0", path=path)
         return given
     return moment_in_utc(at, path)
 
@@ -35,11 +35,11 @@ def moment_in_utc(time: object, path: str | None = None) -> datetime:
         try:
             parsed = datetime.fromisoformat(time)
         except ValueError as mistake:
-            raise Invalid(f"{shown(time)} is not a time", path=path, hint="write 2026-02-24T12:00:00Z") from mistake
+            raise Invalid(f"{show(time)} is not a time", path=path, hint="write 2026-02-24T12:00:00Z") from mistake
         time = parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
     if not isinstance(time, datetime):
         hint = "use a timezone-aware datetime, or text: 2026-02-24T12:00:00Z" if path is None else f"use {EXAMPLES}"
-        raise Invalid(f"{shown(time)} is no {'time' if path is None else 'position'}", path=path, hint=hint)
+        raise Invalid(f"{show(time)} is no {'time' if path is None else 'position'}", path=path, hint=hint)
     if time.tzinfo is None:
         raise Invalid("datetime must be timezone-aware", path=path, hint="datetime(…, tzinfo=UTC)")
     try:

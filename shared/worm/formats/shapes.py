@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Any
 
 from worm.clock import moment_of
-from worm.errors import Corrupt, shown
+from worm.errors import Corrupt, show
 from worm.formats.strict_json import MISSING, Missing, child_path
 from worm.values import dataclass
 
@@ -47,7 +47,7 @@ def _fault(value: object, kind: Kind, path: str) -> str:
             return _fault(part, inner, child_path(path, step))
     if value is MISSING:
         return f"{path} is missing"
-    return f"{path or 'it'} must be {kind.name}, not {shown(value)}"
+    return f"{path or 'it'} must be {kind.name}, not {show(value)}"
 
 
 def whole_number(least: int = 0, most: int = WHOLE_MAX) -> Kind:

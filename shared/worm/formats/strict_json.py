@@ -33,7 +33,7 @@ from uuid import UUID
 import orjson
 
 from worm.clock import iso_millis
-from worm.errors import Corrupt, Invalid, shortened, shown
+from worm.errors import Corrupt, Invalid, shorten, show
 
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 JsonObject: TypeAlias = dict[str, JsonValue]
@@ -182,7 +182,7 @@ def type_name(value: object) -> str:
 def child_path(path: str, key: object) -> str:
     """`a.b`, `a[0]`, and `a["odd key"]` where a plain dot would be ambiguous; also for keys that cannot be names."""
     if not isinstance(key, str):
-        return f"{path}[{shown(key)}]"
+        return f"{path}[{show(key)}]"
     if key and _PLAIN_NAME.issuperset(key):
         return f"{path}.{key}" if path else key
     return f"{path}[{json.dumps(key)}]"
@@ -237,7 +237,7 @@ def _check_children(value: object, path: str, depth_left: int) -> None:
     if isinstance(value, dict):
         for key, child in value.items():
             if type(key) is not str:
-                raise Invalid(f"key {shown(key)} must be a string", path=path or "$")
+                raise Invalid(f"key {show(key)} must be a string", path=path or "$")
             _check_string(key, path)
             _check_value(child, child_path(path, key), depth_left)
     elif isinstance(value, list):
@@ -320,7 +320,7 @@ def _number_refusal(text: str) -> str | None:
         else:
             _float(text)
     except _Refused as error:
-        return f"{error}: {shortened(text)}"
+        return f"{error}: {shorten(text)}"
     return None
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from worm.errors import Invalid, shown
+from worm.errors import Invalid, show
 from worm.formats import JsonObject, Position, frames, type_name
 
 NAME_BYTES_MAX = 200
@@ -25,9 +25,9 @@ def check_name(name: object, what: str) -> str:
     try:
         size = len(name.encode())
     except UnicodeEncodeError as error:
-        raise Invalid(f"{what} {shown(name)} contains a lone surrogate") from error
+        raise Invalid(f"{what} {show(name)} contains a lone surrogate") from error
     if not 1 <= size <= NAME_BYTES_MAX or _CONTROL.search(name):
-        raise Invalid(f"{what} {shown(name)} must have 1 to {NAME_BYTES_MAX} bytes and no control characters")
+        raise Invalid(f"{what} {show(name)} must have 1 to {NAME_BYTES_MAX} bytes and no control characters")
     return name
 
 

@@ -22,8 +22,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from worm.errors import Invalid, shown
-from worm.formats import segment_problem
+from worm.errors import Invalid, show
+from worm.formats import path_name_problem
 from worm.store import Store
 
 DATABASES, AFTER = "db/", "0"
@@ -42,9 +42,9 @@ class DbKeys:
     branch: str = ""
 
     def __post_init__(self) -> None:
-        problem = segment_problem(self.db_id)
+        problem = path_name_problem(self.db_id)
         if problem:
-            raise Invalid(f"database id {shown(self.db_id)} {problem}")
+            raise Invalid(f"database id {show(self.db_id)} {problem}")
 
     @classmethod
     def of(cls, db: str | DbKeys) -> DbKeys:
@@ -54,7 +54,7 @@ class DbKeys:
     def of_segment(cls, key: str) -> tuple[DbKeys, int] | None:
         """The log and slot of a segment's key; None for any other key."""
         match = _SLOT.fullmatch(key)
-        if match is None or segment_problem(match[1]):
+        if match is None or path_name_problem(match[1]):
             return None
         return cls(match[1], match[2] or ""), int(match[3])
 

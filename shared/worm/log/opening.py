@@ -8,7 +8,7 @@ from typing import Self
 
 from worm import forks
 from worm.clock import Clock, Ids, SystemClock
-from worm.errors import Invalid, NotFound, shown
+from worm.errors import Invalid, NotFound, show
 from worm.formats import JsonObject, Position, check_json
 from worm.log.common import check_name
 from worm.log.config import LogConfig
@@ -62,7 +62,7 @@ class CommitLog:
         self, store: Store, name: str, *, config: LogConfig | None, create: bool, clock: Clock, ids: Ids
     ) -> None:
         if config is not None and not isinstance(config, LogConfig):
-            raise Invalid(f"takes a LogConfig, not {shown(config)}", path="config")
+            raise Invalid(f"takes a LogConfig, not {show(config)}", path="config")
         self.store, self.keys = store, DbKeys(name)
         self._config, self._clock, self._ids = config, clock, ids
         files = LogFiles(store, self.keys, clock=clock, ids=ids, kind="documents")

@@ -22,7 +22,7 @@ from worm.log.fence import LogFiles, ReadRoot, boundary_of
 from worm.log.hints import VERIFY
 from worm.log.keys import DbKeys
 from worm.log.segment import Segment
-from worm.store import Read, Store, chunked
+from worm.store import Read, Store, in_chunks
 
 ATTEMPTS_MAX = 5
 AHEAD_MAX = 32
@@ -104,7 +104,7 @@ class LogReader:
         if at_most is not None and len(slots) > at_most:
             raise Expired(f"reading would need {len(slots)} segments", key=self.keys.log, hint=KEPT_LATER)
         found: list[Segment] = []
-        for some in chunked(slots, AHEAD_MAX):
+        for some in in_chunks(slots, AHEAD_MAX):
             items = self._store.get_many([Read(self.keys.slot(slot)) for slot in some])
             for slot, item in zip(some, items, strict=True):
                 if isinstance(item, Exception):

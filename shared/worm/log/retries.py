@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from worm import forks
 from worm.clock import Clock, Ids
-from worm.errors import CommitStateUnknown, Expired, Invalid, Unavailable, WormError, shown
+from worm.errors import CommitStateUnknown, Expired, Invalid, Unavailable, WormError, show
 from worm.formats import JsonObject, dumps
 from worm.log.common import check_name
 from worm.log.group import GroupCommit
@@ -178,7 +178,7 @@ def digest_of(records: Iterable[JsonObject]) -> bytes:
 def _check_same(txn: str, one: bytes, other: bytes) -> None:
     if one != other:
         raise Invalid(
-            f"transaction {shown(txn)} is already in the log with different content; nothing was written",
+            f"transaction {show(txn)} is already in the log with different content; nothing was written",
             hint="repeat it with the same content, or give the new transaction its own id",
         )
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from worm.errors import Corrupt, Invalid, NotFound, shown
+from worm.errors import Corrupt, Invalid, NotFound, show
 from worm.formats import JsonObject, JsonValue, dumps, loads_own
 from worm.log.hints import BY_HAND
 
@@ -109,7 +109,7 @@ class Lease:
         texts = [str(shape.get(name, "")) for name in ("putId", "token", "writer", "taken")]
         age = shape.get("minAge")
         if isinstance(age, bool) or not isinstance(age, int | float):
-            raise Corrupt(f"minAge is {shown(age)}, not a number of seconds", key=key, hint=BY_HAND)
+            raise Corrupt(f"minAge is {show(age)}, not a number of seconds", key=key, hint=BY_HAND)
         return cls(numbers[0], texts[0], numbers[1], texts[1], texts[2], numbers[2], texts[3], age)
 
 
@@ -117,7 +117,7 @@ def _shape(body: bytes, key: str) -> JsonObject:
     shape = loads_own(body, key=key)
     if shape.get("format") != FORMAT:
         raise Corrupt(
-            f"has format {shown(shape.get('format'))}; this version of worm reads format {FORMAT}",
+            f"has format {show(shape.get('format'))}; this version of worm reads format {FORMAT}",
             key=key,
             hint=BY_HAND,
         )
@@ -129,11 +129,11 @@ def _kind(shape: JsonObject, key: str) -> DatabaseKind:
         if shape.get("kind") == kind:
             found: DatabaseKind = kind
             return found
-    raise Corrupt(f"kind is {shown(shape.get('kind'))}, not one of {', '.join(KINDS)}", key=key, hint=BY_HAND)
+    raise Corrupt(f"kind is {show(shape.get('kind'))}, not one of {', '.join(KINDS)}", key=key, hint=BY_HAND)
 
 
 def _number(shape: JsonObject, name: str, key: str) -> int:
     value: JsonValue = shape.get(name)
     if type(value) is not int or value < 0:
-        raise Corrupt(f"{name} is {shown(value)}, not a number", key=key, hint=BY_HAND)
+        raise Corrupt(f"{name} is {show(value)}, not a number", key=key, hint=BY_HAND)
     return value

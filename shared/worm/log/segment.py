@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 
 import orjson
 
-from worm.errors import Corrupt, Invalid, shown
+from worm.errors import Corrupt, Invalid, show
 from worm.formats import JsonObject, JsonValue, dumps, frames, type_name
 from worm.log.common import check_name
 from worm.log.hints import VERIFY
@@ -57,7 +57,7 @@ def _checked(record: object) -> JsonObject:
         raise Invalid(f"a record must be a JSON object, not {type_name(record)}")
     taken = RESERVED & record.keys()
     if taken or record.get("op") == HEADER:
-        what = f"{shown(min(taken))}" if taken else f"the op {shown(HEADER)}"
+        what = f"{show(min(taken))}" if taken else f"the op {show(HEADER)}"
         raise Invalid(f"a record must not have {what}: it is reserved for the log")
     return record
 
@@ -140,7 +140,7 @@ class Segment:
             record = dict(line.value)
             lsn, txn = record.pop("lsn", None), record.pop("txn", None)
             if type(lsn) is not int or lsn != expected or not isinstance(txn, str):
-                what = f"has lsn {shown(lsn)} instead of {expected}" if lsn != expected else f"has txn {shown(txn)}"
+                what = f"has lsn {show(lsn)} instead of {expected}" if lsn != expected else f"has txn {show(txn)}"
                 raise Corrupt(f"line {line.line} (byte {line.offset}) {what}", key=key, hint=VERIFY)
             entries.append(Entry(lsn, txn, record))
         kind: Kind = "fence" if header.get("fence") is True else "void" if header.get("void") is True else "data"
@@ -166,7 +166,7 @@ class Segment:
 def _number(header: JsonObject, name: str, key: str) -> int:
     value = header.get(name)
     if type(value) is not int or value < 0:
-        raise Corrupt(f"line 1 (byte 0) has {name} {shown(value)}, which must be a number", key=key, hint=VERIFY)
+        raise Corrupt(f"line 1 (byte 0) has {name} {show(value)}, which must be a number", key=key, hint=VERIFY)
     return value
 
 

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from worm.clock import Clock, Ids, SystemClock, iso_millis
 from worm.errors import Conflict, Invalid, NotFound
-from worm.formats import Position, dumps, position_of, segment_problem
+from worm.formats import Position, dumps, path_name_problem, position_of
 from worm.log import DbKeys, LogFiles, LogWriter
 from worm.pages.apply import Applier
 from worm.pages.manifest import MAIN, PageBranch, Pages, branch_name
@@ -195,7 +195,7 @@ def _placed(pages: Pages, fork: _Fork) -> PageBranch:
 
 
 def _check_name(name: str) -> None:
-    problem = segment_problem(name)
+    problem = path_name_problem(name)
     if problem:
         raise Invalid(f"a branch's name {problem}: {name!r}")
 

@@ -18,7 +18,7 @@ from typing import Self
 
 from worm import forks
 from worm.clock import Clock, Ids, SystemClock, iso_millis
-from worm.errors import Conflict, Expired, Fenced, Invalid, NotFound, Unavailable, WormError, shown
+from worm.errors import Conflict, Expired, Fenced, Invalid, NotFound, Unavailable, WormError, show
 from worm.formats import JsonObject, type_name
 from worm.log import DatabaseKind, Lease, LogWriter, NamedCommit, Segment
 from worm.pages.apply import Flusher
@@ -50,7 +50,7 @@ def create_database(
     """Create a page store. `Conflict` if one with this id exists, `Invalid` if it is a database of another kind,
     `Corrupt` if there is one whose root is gone."""
     if config is not None and not isinstance(config, PageConfig):
-        raise Invalid(f"takes a PageConfig, not {shown(config)}", path="config")
+        raise Invalid(f"takes a PageConfig, not {show(config)}", path="config")
     clock = clock or SystemClock()
     root = PagesRoot(store, db_id, clock=clock, ids=ids or Ids.system(clock))
     main = PageBranch(created=iso_millis(clock.now()))
@@ -199,7 +199,7 @@ class PageDb(PageReader):
         come before those of the pages; the caller has to check them, too."""
         given: object = records
         if isinstance(given, str | bytes) or not isinstance(given, Sequence):
-            raise Invalid(f"takes a list of JSON objects, not {shown(given)}", path="records")
+            raise Invalid(f"takes a list of JSON objects, not {show(given)}", path="records")
         return self._group.submit([*records, *self._records(pages)], txn=txn)
 
     def flush(self) -> int:

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
-from worm.errors import Corrupt, Invalid, NotFound, SnapshotExpired, shown
+from worm.errors import Corrupt, Invalid, NotFound, SnapshotExpired, show
 from worm.formats import JsonObject
 from worm.log import LogConfig, LogRoot, hints
 
@@ -32,7 +32,7 @@ def branch_name(name: str) -> str:
     """The trunk is `main`; the empty string means it, too."""
     given: object = name
     if not isinstance(given, str):
-        raise Invalid(f"a branch's name must be a string, not {shown(given)}")
+        raise Invalid(f"a branch's name must be a string, not {show(given)}")
     return given or MAIN
 
 

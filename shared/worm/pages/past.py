@@ -19,7 +19,7 @@ from worm.pages.layers import LayerGone, LayerReader
 from worm.pages.manifest import MAIN, Pages, Pin, branch_name
 from worm.pages.reader import PageReader, lsn_at
 from worm.pages.root import PagesRoot
-from worm.store import Store, chunked
+from worm.store import Store, in_chunks
 
 CHUNK = 256
 INDEX_CACHE = 16 * 1024 * 1024
@@ -76,7 +76,7 @@ class Past:
         if written is None:
             seen = (version.page for db, at in ((one, before), (other, after)) for version in db.scan(at=at.lsn))
             written = sorted(set(seen))
-        for chunk in chunked(written, CHUNK):
+        for chunk in in_chunks(written, CHUNK):
             old, new = one.get_pages(chunk, before.lsn), other.get_pages(chunk, after.lsn)
             yield from (PageDifference(page, old[page], new[page]) for page in chunk if old[page] != new[page])
 

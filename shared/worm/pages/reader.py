@@ -16,7 +16,7 @@ from typing import Self
 
 from worm import forks
 from worm.clock import Clock, Ids, SystemClock
-from worm.errors import Expired, Invalid, NotFound, SnapshotExpired, Unavailable, shown
+from worm.errors import Expired, Invalid, NotFound, SnapshotExpired, Unavailable, show
 from worm.formats import Position, position_of, type_name
 from worm.log import DatabaseKind, DbKeys, LogReader
 from worm.pages.apply import Memtable
@@ -214,7 +214,7 @@ class PageReader:
         """The pages from `start` up to `end`, in order, as they were at a position."""
         for name, page in (("start", start), ("end", "" if end is None else end)):
             if not isinstance(page, str):
-                raise Invalid(f"takes the name of a page, not {shown(page)}", path=name)
+                raise Invalid(f"takes the name of a page, not {show(page)}", path=name)
         lsn = self.lsn_of(at)
         last, rounds = "", 0
         while True:

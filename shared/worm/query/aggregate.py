@@ -18,7 +18,7 @@ from math import floor
 from typing import Protocol, TypeAlias, TypeVar, cast
 
 from worm.collections import Row
-from worm.errors import Invalid, shown
+from worm.errors import Invalid, show
 from worm.formats import JsonValue, Missing, dumps, normal, type_name
 from worm.query.filters import Filter, identity
 from worm.tables import Columns, cells
@@ -132,7 +132,7 @@ class Aggregate:
         unknown = sorted(having.fields - known.keys())
         if unknown:
             raise Invalid(
-                f"{shown(unknown[0])} is not part of the result",
+                f"{show(unknown[0])} is not part of the result",
                 path="having",
                 hint=f"the result has: {', '.join(known)}",
             )
@@ -361,8 +361,7 @@ def _only_numbers(columns: Columns, field: str, positions: cells.Positions, name
         if wrong is not None:
             (entity_id,) = columns.ids_at([wrong])
             raise Invalid(
-                f"{shown(field)} of document {shown(entity_id)} is not a "
-                f"number, but of type {type_name(values[wrong])}",
+                f"{show(field)} of document {show(entity_id)} is not a number, but of type {type_name(values[wrong])}",
                 path=name,
                 hint=f'correct it, or exclude such documents with the filter {{"{field}": {{"$type": "number"}}}}',
             )

@@ -44,7 +44,7 @@ from worm.query.planner import (
 )
 from worm.query.query import Page, Query
 from worm.query.sort import decode_cursor
-from worm.store import Object, Portions, Read, chunked, metered
+from worm.store import Object, Portions, Read, in_chunks, metered
 from worm.tables import Columns, Size, Table, TableView
 from worm.values import dataclass
 
@@ -313,7 +313,7 @@ def live_ids(collection: Collection, own: OwnWrites) -> list[str]:
 def read_documents(collection: Collection, ids: Sequence[str]) -> dict[str, Document]:
     """The documents of these ids as far as there are any, read concurrently. An invalid id has no document."""
     found: dict[str, Document] = {}
-    for chunk in chunked(_possible(collection, ids), CHUNK):
+    for chunk in in_chunks(_possible(collection, ids), CHUNK):
         states = _read(collection, chunk)
         found |= {one: state.document for one, state in states.items() if state.document is not None}
     return found

@@ -23,7 +23,7 @@ from functools import cached_property
 from itertools import compress, repeat
 from typing import TypeAlias, cast
 
-from worm.errors import Invalid, shown
+from worm.errors import Invalid, show
 from worm.formats import (
     MISSING,
     JsonValue,
@@ -469,7 +469,7 @@ class _Parser:
         plain = [name for name in value if not name.startswith("$")]
         if plain:
             raise Invalid(
-                f"mixes operators with the plain key {shown(plain[0])}",
+                f"mixes operators with the plain key {show(plain[0])}",
                 path=path,
                 hint='for a field inside an object use a dotted name, for equality with an object {"$eq": {…}}',
             )
@@ -550,7 +550,7 @@ def _misplaced(name: str, path: str) -> Invalid:
     near = get_close_matches(name.lower(), [known.lower() for known in (*OPERATORS, *LOGICAL)], cutoff=0.6)
     meant = [known for known in (*OPERATORS, *LOGICAL) if known.lower() in near]
     hint = f"did you mean {' or '.join(meant)}? {_KNOWN}" if meant else _KNOWN
-    return Invalid(f"unknown operator {shown(name)}", path=path, hint=hint)
+    return Invalid(f"unknown operator {show(name)}", path=path, hint=hint)
 
 
 _BARE = {name[1:]: name for name in (*OPERATORS, "$not")} | {name[1:].lower(): name for name in OPERATORS}
@@ -563,7 +563,7 @@ def _check_literal(value: JsonValue, path: str) -> None:
     literal = dumps(value).decode() if len(value) <= 3 else "{…}"
     meant = " and ".join("$options" if name == "options" else _BARE[name] for name in value)
     raise Invalid(
-        f"{shown(next(iter(value)))} needs a $ to be an operator",
+        f"{show(next(iter(value)))} needs a $ to be an operator",
         path=path,
         hint=f'did you mean {meant}? For equality with this object write {{"$eq": {literal}}}',
     )

@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import Literal, get_args
 
 from worm.collections import APART, CUT, Row, is_cut
-from worm.errors import Invalid, shown
+from worm.errors import Invalid, show
 from worm.formats import IndexDef, JsonValue, ModelDef
 from worm.query.filters import And, Filter, Leaf, Node, Or
 from worm.query.query import Query, Sort
@@ -60,7 +60,7 @@ class Request:
             filter=filter, sort=sort, select=select, limit=limit, offset=offset, cursor=cursor, model=model
         )
         if strategy is not None and strategy not in STRATEGIES:
-            raise Invalid(f"unknown strategy {shown(strategy)}; known: {', '.join(STRATEGIES)}", path="strategy")
+            raise Invalid(f"unknown strategy {show(strategy)}; known: {', '.join(STRATEGIES)}", path="strategy")
         return cls(query, populate, strategy)
 
 

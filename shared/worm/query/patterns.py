@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import field
 from typing import TypeAlias
 
-from worm.errors import Invalid, shown
+from worm.errors import Invalid, show
 from worm.values import dataclass
 
 PATTERN_MAX = 1_000
@@ -432,7 +432,7 @@ def _single(text: str, flags: re.RegexFlag) -> Test:
     try:
         return re.compile(text, flags).fullmatch
     except re.error as error:
-        raise Invalid(f"{shown(text)} in the pattern is not valid: {error.msg}") from error
+        raise Invalid(f"{show(text)} in the pattern is not valid: {error.msg}") from error
 
 
 def check_options(options: Iterable[str]) -> str:
@@ -440,5 +440,5 @@ def check_options(options: Iterable[str]) -> str:
     unknown = [option for option in options if option not in OPTIONS]
     if unknown:
         hint = "use i (ignore case), m (^ and $ match at every line), s (a dot also matches a newline)"
-        raise Invalid(f"unknown option {shown(unknown[0])}", hint=hint)
+        raise Invalid(f"unknown option {show(unknown[0])}", hint=hint)
     return "".join(sorted(set(options)))

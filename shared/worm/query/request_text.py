@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from worm.errors import Invalid, shown
+from worm.errors import Invalid, show
 from worm.formats import TIME_FIELDS, FieldDef, JsonValue, ModelDef, dumps, is_datetime, loads
 from worm.query.filters import Filter
 from worm.values import dataclass
@@ -61,7 +61,7 @@ class _Condition:
         return self.text == "null" and not self.is_quoted
 
     def refused(self, problem: str, hint: str | None = None) -> Invalid:
-        return Invalid(f"--filter: {shown(self.field)} is {problem}", hint=hint)
+        return Invalid(f"--filter: {show(self.field)} is {problem}", hint=hint)
 
 
 def parse_filter(definition: ModelDef | None, texts: Iterable[str]) -> JsonFilter:
@@ -129,7 +129,7 @@ def parse_sort(text: str | None) -> list[dict[str, str]]:
         else:
             field, order = part.removeprefix("-"), "desc" if part.startswith("-") else "asc"
         if not field or order not in ("asc", "desc"):
-            raise Invalid(f"--sort {shown(part)} is not valid", hint="write field, -field, field:asc or field:desc")
+            raise Invalid(f"--sort {show(part)} is not valid", hint="write field, -field, field:asc or field:desc")
         orders.append({"field": field, "order": order})
     return orders
 
@@ -145,7 +145,7 @@ def parse_names(text: str | None, option: str) -> list[str]:
         return []
     names = [name.strip() for name in text.split(",")]
     if "" in names:
-        raise Invalid(f"{option} {shown(text)} contains an empty name")
+        raise Invalid(f"{option} {show(text)} contains an empty name")
     return names
 
 
@@ -158,7 +158,7 @@ def parse_percentiles(text: str | None) -> dict[str, list[float]]:
         listed = [number for number in numbers if isinstance(number, int | float) and not isinstance(number, bool)]
         if not field or not listed or len(listed) < len(numbers):
             hint = "write field:50 or, for several, field:50:95"
-            raise Invalid(f"--percentiles {shown(part)} is not valid", hint=hint)
+            raise Invalid(f"--percentiles {show(part)} is not valid", hint=hint)
         found.setdefault(field, []).extend(listed)
     return found
 
@@ -172,7 +172,7 @@ def columns_of(definition: ModelDef, select: Sequence[str] | None) -> list[str]:
 def _twice(field: str, one: JsonValue, other: JsonValue) -> Invalid:
     """`status=a,status=b`: with AND nothing matches; the user probably means OR."""
     wanted = dumps({field: {"$in": [one, other]}}).decode()
-    return Invalid(f"the filter has two values for {shown(field)}", hint=f"to match any of several: --where '{wanted}'")
+    return Invalid(f"the filter has two values for {show(field)}", hint=f"to match any of several: --where '{wanted}'")
 
 
 def _conditions(text: str) -> Iterator[_Condition]:
@@ -196,11 +196,11 @@ def _conditions(text: str) -> Iterator[_Condition]:
 
 
 def _not_understood(text: str, at: int, sign: str | None) -> Invalid:
-    what = "this is" if sign is None else f"the operator {shown(sign)} is"
+    what = "this is" if sign is None else f"the operator {show(sign)} is"
     hint = UNDERSTOOD
     if sign is not None and any(sign.startswith(known) for known in OPERATORS):
         hint += "; put a value that starts with an operator in double quotes"
-    return Invalid(f"--filter {shown(text)}: {what} not valid at character {at + 1}", hint=hint)
+    return Invalid(f"--filter {show(text)}: {what} not valid at character {at + 1}", hint=hint)
 
 
 def _value(text: str, start: int) -> tuple[str, bool, int]:
@@ -209,9 +209,9 @@ def _value(text: str, start: int) -> tuple[str, bool, int]:
         try:
             quoted, end = _DECODER.raw_decode(text, start)
         except ValueError as error:
-            raise Invalid(f"--filter {shown(text)}: the closing quote is missing", hint=UNDERSTOOD) from error
+            raise Invalid(f"--filter {show(text)}: the closing quote is missing", hint=UNDERSTOOD) from error
         if end < len(text) and text[end] != ",":
-            raise Invalid(f"--filter {shown(text)}: a comma must follow the quoted text", hint=UNDERSTOOD)
+            raise Invalid(f"--filter {show(text)}: a comma must follow the quoted text", hint=UNDERSTOOD)
         return quoted, True, end
     end = text.find(",", start)
     end = len(text) if end < 0 else end
@@ -223,7 +223,7 @@ def _pattern(text: str, start: int) -> tuple[str, str, int]:
     found = _PATTERN.match(text, start)
     if found is None:
         hint = "write name=~/^acme/i; put a value that starts with an operator in double quotes"
-        raise Invalid(f"--filter {shown(text)}: a pattern must be enclosed in slashes", hint=hint)
+        raise Invalid(f"--filter {show(text)}: a pattern must be enclosed in slashes", hint=hint)
     return re.sub(r"\\(.)", lambda one: "/" if one[1] == "/" else one[0], found[1]), found[2], found.end()
 
 
@@ -266,7 +266,7 @@ def _moment(condition: _Condition) -> str:
     """A time or the start of one; no document has anything else."""
     if not is_datetime_start(condition.text):
         raise condition.refused(
-            f"a time, but {shown(condition.text)} is not", "write 2026-02-24T12:00:00Z, or the start of it"
+            f"a time, but {show(condition.text)} is not", "write 2026-02-24T12:00:00Z, or the start of it"
         )
     return condition.text
 
@@ -293,7 +293,7 @@ def _scalar(declared: FieldDef | None, condition: _Condition) -> JsonValue:
         raise condition.refused("an object and has no single value to compare", hint)
     if kind == "boolean":
         if condition.is_quoted or condition.text not in ("true", "false"):
-            raise condition.refused(f"a boolean; write true, false or null, not {shown(condition.text)}")
+            raise condition.refused(f"a boolean; write true, false or null, not {show(condition.text)}")
         return condition.text == "true"
     if kind in ("number", "integer"):
         return _number(condition, kind)
@@ -315,7 +315,7 @@ def _number(condition: _Condition, kind: str) -> int | float:
     number = None if condition.is_quoted else _json_scalar(condition.text)
     if isinstance(number, bool) or not isinstance(number, int | float):
         article = "an" if kind == "integer" else "a"
-        raise condition.refused(f"{article} {kind}; write a number or null, not {shown(condition.text)}")
+        raise condition.refused(f"{article} {kind}; write a number or null, not {show(condition.text)}")
     if kind == "integer" and isinstance(number, float):
         if not number.is_integer():
             raise condition.refused(f"an integer; no document has {condition.text}")

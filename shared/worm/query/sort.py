@@ -21,7 +21,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias, cast
 
-from worm.errors import Invalid, shown
+from worm.errors import Invalid, show
 from worm.formats import MISSING, JsonValue, Missing, dumps, loads
 from worm.query.filters import Filter
 from worm.tables import Column, Columns, cells
@@ -171,7 +171,7 @@ def decode_cursor(cursor: str, model: str, filter: Filter, orders: Sequence[Orde
     version, binding, values, entity_id = _parts(cursor)
     if version != VERSION:
         raise Invalid(
-            f"the cursor has version {shown(version)}, but this code reads version {VERSION}", path="cursor", hint=_HINT
+            f"the cursor has version {show(version)}, but this code reads version {VERSION}", path="cursor", hint=_HINT
         )
     if binding != _binding(model, filter, orders):
         hint = "a cursor continues a query of the same model, filter, sort and moment; leave it out to start a new one"

@@ -22,7 +22,7 @@ from worm.query.needs import Request
 from worm.query.own_writes import OwnWrites, is_doubtful
 from worm.query.planner import decide_stream
 from worm.query.query import Page
-from worm.store import chunked
+from worm.store import in_chunks
 from worm.tables import RowBatch, Size, Table, TableView
 
 _Group = tuple[list[Row], dict[str, DocumentVersion]]
@@ -107,7 +107,7 @@ class Stream:
         wanting = {str(row["id"]) for row in rows if self._is_short(row)}
         if self._compares:
             wanting |= {one for row in rows if not self._states.has(one := str(row["id"]), batch.version(one))}
-        for some in chunked(sorted(rows, key=itemgetter("id")), size) if wanting else [rows]:
+        for some in in_chunks(sorted(rows, key=itemgetter("id")), size) if wanting else [rows]:
             documents, query = DocumentReads(self._collection, self._states), self._needs.request.query
             short = [one for row in some if (one := str(row["id"])) in wanting]
             found = query.run(chain((row for row in some if row["id"] not in wanting), documents.rows(short)))
@@ -138,7 +138,7 @@ class Stream:
             yield {"id": entity_id, **row}
 
     def _documents(self, ids: list[str], size: int) -> Iterator[_Group]:
-        for chunk in chunked(ids, size):
+        for chunk in in_chunks(ids, size):
             documents = DocumentReads(self._collection, self._states)
             rows = self._needs.request.query.run(documents.rows(chunk))
             yield rows, documents.versions_of(rows)

@@ -43,7 +43,7 @@ from worm.errors import (
     NotFound,
     Unavailable,
     WormError,
-    shown,
+    show,
 )
 from worm.formats import (
     TIME_FIELDS,
@@ -716,4 +716,4 @@ def missing(collection: Collection, entity_id: str) -> NotFound:
 def check_time(name: str, given: JsonValue) -> None:
     """A time that the caller sets at creation is kept. Tables and overlays compare it, so it must be valid."""
     if not isinstance(given, str) or not is_datetime(given):
-        raise Invalid(f"must be a time such as 2026-02-24T12:00:00.000Z, not {shown(given)}", path=name)
+        raise Invalid(f"must be a time such as 2026-02-24T12:00:00.000Z, not {show(given)}", path=name)

@@ -23,7 +23,7 @@ from pydantic import BaseModel
 
 from worm.clock import Clock, Ids
 from worm.collections import Diff, Document, FieldDiff, OplogEntry
-from worm.errors import Invalid, shown
+from worm.errors import Invalid, show
 from worm.forks import in_child
 from worm.formats import SINGLETON_ID, JsonObject, JsonValue, Position, Schema
 from worm.query import Percentiles, Plan, Sort
@@ -59,7 +59,7 @@ class _Pool:
 
     def __init__(self, threads: object) -> None:
         if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-            raise Invalid(f"must be a whole number of 1 or more, not {shown(threads)}", path="threads")
+            raise Invalid(f"must be a whole number of 1 or more, not {show(threads)}", path="threads")
         self._count = threads
         self.is_closed = False
         self._begin()

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NoReturn, Unpack, cast
 
 from worm.collections import Collection, Document, Head, Heads, UniqueValue
-from worm.errors import Conflict, Hint, Invalid, NotFound, WormError, shown
+from worm.errors import Conflict, Hint, Invalid, NotFound, WormError, show
 from worm.formats import SINGLETON_ID, JsonObject, JsonValue
 from worm.query import DocumentState, OwnWrites
 from worm.sdk.access import D, Result
@@ -184,7 +184,7 @@ class BranchedModel(Model[D]):
 
     @property
     def _title(self) -> str:
-        return f"branch {shown(self._branch)}"
+        return f"branch {show(self._branch)}"
 
     def _refuse(self, what: str) -> NoReturn:
         raise Invalid(f"{self._title} has no {what}", hint="merge the branch, or use the session on the main branch")

@@ -30,7 +30,7 @@ from worm.sdk.access import D, Prepared, Result, Touched, Unfolded, heads_of
 from worm.sdk.document import About, DocumentDict, id_shown
 from worm.sdk.values import check_function
 from worm.sdk.writing import DocumentDraft, Writing
-from worm.store import Gone, Lost, Object, Portions, Put, Read, chunked, in_parallel, is_directory, is_remote
+from worm.store import Gone, Lost, Object, Portions, Put, Read, in_chunks, in_parallel, is_directory, is_remote
 from worm.tables import Progress, silent
 
 UNIT_DOCUMENTS = 500
@@ -323,7 +323,7 @@ class Bulk(Writing[D]):
 
         unit: list[_Ready] = []
         size = 0
-        for some in chunked(turn, CHECKED_AT_ONCE):
+        for some in in_chunks(turn, CHECKED_AT_ONCE):
             asks = is_remote(self._session.store) and any(given[one].provenance is not None for one in some)
             for one in in_parallel(ready, some) if asks else map(ready, some):
                 unit += [] if one is None else [one]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Unpack, cast
 
 from worm.collections import Document
-from worm.errors import Conflict, Invalid, shown
+from worm.errors import Conflict, Invalid, show
 from worm.formats import JsonValue
 from worm.query import Filter
 from worm.sdk.access import D, Result, Seen, Touched
@@ -226,7 +226,7 @@ class Changing(Bulk[D], Reading[D]):
     def _check_id_kept(self, entity_id: str, after: Document) -> None:
         """A change that leaves all other fields alone is checked nowhere else."""
         if "id" in after and not self._collection.definition.is_singleton and str(after["id"]) != entity_id:
-            raise Invalid(f"must equal the id of the document, {shown(entity_id)}, not {shown(after['id'])}", path="id")
+            raise Invalid(f"must equal the id of the document, {show(entity_id)}, not {show(after['id'])}", path="id")
 
     def _tried(self, entity_id: str, after: Document, parent: Seen) -> Document:
         """What a dry run shows. It is checked like a save."""

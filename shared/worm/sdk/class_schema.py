@@ -22,7 +22,7 @@ from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from worm.errors import Invalid, shown
+from worm.errors import Invalid, show
 from worm.formats import (
     TIME_FIELDS,
     FieldDef,
@@ -67,13 +67,13 @@ def schema_of(classes: Sequence[type[BaseModel]], *, storage: StorageDef | None 
     """
     given: object = classes
     if isinstance(given, type) or not isinstance(given, Iterable):
-        raise Invalid(f"takes a list of classes, not {shown(given)}", hint="[Customer, Order]")
+        raise Invalid(f"takes a list of classes, not {show(given)}", hint="[Customer, Order]")
     if storage is not None and not isinstance(storage, StorageDef):
-        raise Invalid(f"takes a StorageDef, not {shown(storage)}", path="storage")
+        raise Invalid(f"takes a StorageDef, not {show(storage)}", path="storage")
     models: JsonObject = {}
     for cls in classes:
         if not _is_class(cls):
-            raise Invalid(f"{shown(cls)} is not a pydantic class", hint="pass the classes: models=[Customer, Order]")
+            raise Invalid(f"{show(cls)} is not a pydantic class", hint="pass the classes: models=[Customer, Order]")
         name = model_name(cls)
         if name in models:
             raise Invalid(f"two classes define the model {name}", hint="give one of them a different `worm_model`")
@@ -148,10 +148,10 @@ def _indexes(cls: type[BaseModel], settings: ModelSettings, reading: _Reading) -
     for name, asked in settings.indexes.items():
         index = FieldIndex(asked) if isinstance(asked, str) else asked
         if not isinstance(index, FieldIndex):
-            raise Invalid(f"an index is an Index or the name of a field, not {shown(index)}", path=shown(name))
+            raise Invalid(f"an index is an Index or the name of a field, not {show(index)}", path=show(name))
         if index.field is None:
             raise Invalid(
-                f"the index {name} of {cls.__name__} does not name a field", hint=f"{{{shown(name)}: Index('field')}}"
+                f"the index {name} of {cls.__name__} does not name a field", hint=f"{{{show(name)}: Index('field')}}"
             )
         found[name] = _index(index.field, unique=index.unique, multi_value=bool(index.multi_value))
     for field, mark, is_array in reading.marked:

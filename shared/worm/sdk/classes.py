@@ -30,7 +30,7 @@ from pydantic_core import CoreSchema
 from typing_extensions import TypeVar
 
 from worm.clock import moment_of
-from worm.errors import Invalid, shown
+from worm.errors import Invalid, show
 from worm.formats import IdType, Mode
 from worm.sdk.document import provenance_of
 from worm.sdk.html import document_html
@@ -110,7 +110,7 @@ class FieldIndex:
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         if self.field is not None:
             raise Invalid(
-                f"Index({shown(self.field)}) names a field, but it already annotates one",
+                f"Index({show(self.field)}) names a field, but it already annotates one",
                 hint="write Index() in an annotation, or put Index(field) into ModelSettings.indexes",
             )
         mark = {"name": self.name, "unique": self.unique, "multiValue": self.multi_value}
@@ -247,7 +247,7 @@ def settings_of(cls: type[BaseModel]) -> ModelSettings:
     for name, (kinds, wanted) in _KINDS.items():
         value = getattr(found, name)
         if not isinstance(value, kinds):
-            raise Invalid(f"must be {wanted}, not {shown(value)}", path=f"{cls.__name__}.worm_settings.{name}")
+            raise Invalid(f"must be {wanted}, not {show(value)}", path=f"{cls.__name__}.worm_settings.{name}")
     return found
 
 

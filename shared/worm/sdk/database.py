@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self, TypeVar, Unpack, cast, get_args, overloa
 
 from worm import forks
 from worm.clock import Clock, Ids, SystemClock
-from worm.errors import Conflict, Denied, Hint, Invalid, NotFound, WormError, shown
+from worm.errors import Conflict, Denied, Hint, Invalid, NotFound, WormError, show
 from worm.formats import JsonValue, Position, Schema, load_schema, position_of
 from worm.sdk.access import Result
 from worm.sdk.document import About, DocumentDict
@@ -91,10 +91,10 @@ def connect(
     definition = _definition(store, schema, models)
     for name, text in (("actor", actor), ("reason", reason)):
         if text is not None and not isinstance(text, str):
-            raise Invalid(f"must be text, not {shown(text)}", path=name)
+            raise Invalid(f"must be text, not {show(text)}", path=name)
     mode = maintenance if maintenance is not None else os.environ.get("WORM_MAINTENANCE") or "background"
     if mode not in get_args(Maintenance):
-        raise Invalid(f"maintenance must be 'background', 'inline' or 'events', not {shown(mode)}")
+        raise Invalid(f"maintenance must be 'background', 'inline' or 'events', not {show(mode)}")
     session = Worm(
         store,
         definition,
@@ -220,7 +220,7 @@ class Worm(Upkeep):
         if isinstance(name, type):
             return self.model(model_name(name)).typed(name)
         if not isinstance(name, str):
-            raise Invalid(f"must be the name of a model or its class, not {shown(name)}", path="model")
+            raise Invalid(f"must be the name of a model or its class, not {show(name)}", path="model")
         with self._making:
             if name not in self._models:
                 self._models[name] = self._make_model(name)
@@ -362,9 +362,7 @@ class Worm(Upkeep):
             return [one for one, known in self.schema.models.items() if known.oplog]
         several = [model] if isinstance(model, str | type) else model
         if not isinstance(several, list | tuple) or not several:
-            raise Invalid(
-                f"must be the name of a model, its class or a list of names, not {shown(model)}", path="model"
-            )
+            raise Invalid(f"must be the name of a model, its class or a list of names, not {show(model)}", path="model")
         names = [self.model(one).name for one in several]
         for name in names:
             self.model(name)._check_oplog()
@@ -482,7 +480,7 @@ class Worm(Upkeep):
         self.folder.flush()
         for one in spaces if len(spaces) > 1 else ():  # in all of them, or in none
             if any(known.name == name for known in self.space(one).branches()):
-                raise Conflict(f"the space {one!r} has or had a branch {shown(name)}", hint="choose another name")
+                raise Conflict(f"the space {one!r} has or had a branch {show(name)}", hint="choose another name")
         for one in spaces:
             self.space(one).create_branch(checked_name(name), parent=checked_name(parent), at=position)
 
@@ -520,7 +518,7 @@ class Worm(Upkeep):
                 return BranchSession(self, name)
         http = "create it with POST /v1/branches, or list the existing ones with GET /v1/branches"
         hint = Hint(f"create it: db.create_branch({name!r})", f"create it: `worm branch create {name}`", http)
-        raise NotFound(f"there is no branch {shown(name)}", hint=hint)
+        raise NotFound(f"there is no branch {show(name)}", hint=hint)
 
     def delete_branch(self, name: str, *, space: str | None = None) -> None:
         """Delete a branch: it takes no more commits, and can still be read. `Conflict` while other branches depend on
@@ -611,14 +609,14 @@ class Worm(Upkeep):
                 "`worm branch list` shows the branches",
                 "GET /v1/branches lists the branches",
             )
-            raise NotFound(f"there is no branch {shown(branch)}", hint=hint)
+            raise NotFound(f"there is no branch {show(branch)}", hint=hint)
         return found
 
     def _branched_spaces(self, space: str | None) -> list[str]:
         """The spaces of the models, or the given one."""
         named = sorted({known.space for known in self.schema.models.values() if known.space is not None})
         if space is not None and space not in named:
-            raise NotFound(f"no model is in the space {shown(space)}", hint=f"spaces: {', '.join(named) or 'none'}")
+            raise NotFound(f"no model is in the space {show(space)}", hint=f"spaces: {', '.join(named) or 'none'}")
         if not named:
             raise Invalid(
                 "branches need a space, and no model is in one", hint='add "space": "main" to a model in the schema'
@@ -636,7 +634,7 @@ class Worm(Upkeep):
             3
         """
         if actor is not None and not isinstance(actor, str):
-            raise Invalid(f"must be text, not {shown(actor)}", path="actor")
+            raise Invalid(f"must be text, not {show(actor)}", path="actor")
         from worm.sdk.transacting import DocumentTransaction
 
         return DocumentTransaction(self, self.model, actor=actor)
@@ -720,4 +718,4 @@ class BranchSession(Worm):
 
     def _not_here(self) -> Invalid:
         hint = "use the session on the main branch"
-        return Invalid(f"branch {shown(self.name)} has only commits, so this is not possible on it", hint=hint)
+        return Invalid(f"branch {show(self.name)} has only commits, so this is not possible on it", hint=hint)

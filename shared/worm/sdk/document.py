@@ -19,7 +19,7 @@ from urllib.parse import quote
 from uuid import UUID
 
 from worm.collections import Document, DocumentVersion, origins
-from worm.errors import Invalid, shown
+from worm.errors import Invalid, show
 from worm.formats import SYSTEM_FIELDS, JsonObject, JsonValue, check_json, dumps, dumps_document, loads_document
 from worm.sdk.html import document_html
 
@@ -166,17 +166,17 @@ def note_of_write(about: About) -> JsonObject | None:
     """The `metadata` of the history entry; `Invalid` if it cannot be stored."""
     unknown = set(about) - About.__annotations__.keys()
     if unknown:
-        raise Invalid(f"unknown argument {shown(min(unknown))}", hint="a write takes actor, reason and metadata")
+        raise Invalid(f"unknown argument {show(min(unknown))}", hint="a write takes actor, reason and metadata")
     given: object = about.get("metadata")
     if given is not None and not isinstance(given, Mapping):
-        raise Invalid(f"must be an object, not {shown(given)}", path="metadata")
+        raise Invalid(f"must be an object, not {show(given)}", path="metadata")
     note: JsonObject = dict(about.get("metadata") or {})
     if "reason" in note and about.get("reason") is not None:
         raise Invalid("metadata and reason= both contain a reason", path="reason", hint="pass only one of them")
     taken = sorted(note.keys() & (origins.RESERVED | OWN_NOTES))
     if taken:
         raise Invalid(
-            f"{shown(taken[0])} is a name that the history reserves", path="metadata", hint="choose another name"
+            f"{show(taken[0])} is a name that the history reserves", path="metadata", hint="choose another name"
         )
     if about.get("reason") is not None:
         note["reason"] = about["reason"]
@@ -196,7 +196,7 @@ def _check_texts(about: About) -> None:
         if given is None:
             continue
         if not isinstance(given, str):
-            raise Invalid(f"must be text, not {shown(given)}", path=name)
+            raise Invalid(f"must be text, not {show(given)}", path=name)
         check_json(given)  # half a surrogate pair cannot be encoded
 
 
@@ -211,4 +211,4 @@ def bring_dict(item: object, document: DocumentDict) -> None:
 
 def id_shown(given: object) -> str:
     """What the caller passed as an id, for results, valid or not."""
-    return str(given) if isinstance(given, str | UUID) else shown(given)
+    return str(given) if isinstance(given, str | UUID) else show(given)

@@ -31,11 +31,11 @@ from typing import cast
 from worm import forks
 from worm.clock import Clock, iso_seconds
 from worm.collections import Collection, Head, OplogEntry
-from worm.errors import Corrupt, Invalid, shown
+from worm.errors import Corrupt, Invalid, show
 from worm.formats import JsonObject, JsonValue, dumps, loads
 from worm.sdk.searching import ANY_TIME, HistoryEntry, HistoryRows, HistorySource, newest_entries
 from worm.sdk.sketch import PRIME, Sketch
-from worm.store import THREADS, chunked, in_parallel
+from worm.store import THREADS, in_chunks, in_parallel
 from worm.values import dataclass
 
 LIMIT = 100
@@ -433,7 +433,7 @@ class ModelFeed:
             yield from (Span(one, known[one], heads.seq(one)) for one in ahead if one in known)
             return
         later = [one for one in ahead if heads.items[one].ts > time]
-        for some in chunked(later, THREADS):
+        for some in in_chunks(later, THREADS):
             firsts = in_parallel(lambda one: _seq_at(heads.collection, one, heads.seq(one), time), some)
             yield from (Span(one, first, heads.seq(one)) for one, first in zip(some, firsts, strict=True))
 
@@ -517,7 +517,7 @@ class ChangeFeed:
         """The new entries, and whether there are more."""
         cursor = Cursor.of_text(after)
         if (None if cursor.asked is None else [*cursor.asked]) != (None if asked is None else [*asked]):
-            of = "all models" if cursor.asked is None else ", ".join(map(shown, cursor.asked))
+            of = "all models" if cursor.asked is None else ", ".join(map(show, cursor.asked))
             raise Invalid(f"this cursor belongs to a feed of {of}", path="after", hint="pass the same model= again")
         places = {name: cursor.places.get(name) or FeedPlace(Sketch.empty(CELLS_MIN)) for name in names}
         with self._lock:
@@ -581,6 +581,6 @@ def _from(names: Sequence[str], first: str) -> list[str]:
 
 def check_limits(limit: object, wait: object) -> None:
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= LIMIT_MAX:
-        raise Invalid(f"must be a whole number from 1 to {LIMIT_MAX}, not {shown(limit)}", path="limit")
+        raise Invalid(f"must be a whole number from 1 to {LIMIT_MAX}, not {show(limit)}", path="limit")
     if isinstance(wait, bool) or not isinstance(wait, int | float) or not 0 <= wait < float("inf"):
-        raise Invalid(f"must be a number of seconds, not {shown(wait)}", path="wait")
+        raise Invalid(f"must be a number of seconds, not {show(wait)}", path="wait")

@@ -14,7 +14,7 @@ from typing import Unpack
 
 from worm.clock import iso_seconds
 from worm.collections import Diff, Document, DocumentVersion, FieldDiff, Head, Heads, OplogEntry
-from worm.errors import Hint, Invalid, NotFound, Unavailable, shown
+from worm.errors import Hint, Invalid, NotFound, Unavailable, show
 from worm.formats import SINGLETON_ID, JsonObject, moment_in_utc
 from worm.sdk.access import D, Touched
 from worm.sdk.document import About, DocumentDict, Provenance
@@ -40,7 +40,7 @@ class History(Writing[D]):
         asked: dict[str, object] = {"limit": limit, "before_seq": before_seq}
         for name, number in asked.items():
             if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
-                raise Invalid(f"limit and before_seq must be at least 1, not {shown(number)}", path=name)
+                raise Invalid(f"limit and before_seq must be at least 1, not {show(number)}", path=name)
         if limit is None and before_seq is None:
             entries = HistoryRows(self._collection.oplog.entries(entity_id))
             self._check_end(entity_id, len(entries))
@@ -269,11 +269,11 @@ class History(Writing[D]):
 
     def _state_at(self, entity_id: str, seq: int) -> Document | None:
         if isinstance(seq, bool) or not isinstance(seq, int):
-            raise Invalid(f"seq must be a whole number, not {shown(seq)}", path="seq")
+            raise Invalid(f"seq must be a whole number, not {show(seq)}", path="seq")
         found = self._collection.oplog.at_seq(entity_id, seq) if seq >= 1 else None
         if found is None:
             raise NotFound(
-                f"{self.name} '{entity_id}' has no entry {shown(seq)}",
+                f"{self.name} '{entity_id}' has no entry {show(seq)}",
                 key=self._document_key(entity_id),
                 hint=Hint(
                     "get_history() lists the entries",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from worm.collections import Diff, Document, FieldDiff, layout
-from worm.errors import Conflict, Invalid, WormError, shown
+from worm.errors import Conflict, Invalid, WormError, show
 from worm.formats import JsonObject, ModelDef, Schema, dumps
 from worm.sdk.access import Touched
 from worm.sdk.bulk import groups_of
@@ -21,7 +21,7 @@ from worm.sdk.document import About
 from worm.sdk.model import Model
 from worm.sdk.reading import references_in, referred_model
 from worm.spaces import DocumentMerge, KnownDocument, MergePlan, Policy, Space, SpaceModel, Write
-from worm.store import chunked, in_parallel
+from worm.store import in_chunks, in_parallel
 from worm.upkeep import Session
 
 NOTE_BYTES = 512
@@ -273,7 +273,7 @@ class Merge:
         self, model: str, field: str, target: str, gone: Sequence[str], after: Mapping[str, Document | None]
     ) -> list[str]:
         found: list[str] = []
-        for some in chunked(gone, ASKED_AT_ONCE):
+        for some in in_chunks(gone, ASKED_AT_ONCE):
             rows = self._on_target(model).find_all({field: {"$in": list(some)}}, select=[field])
             for row in rows:
                 name = self._documents.entity(model, str(row["id"]))
@@ -358,5 +358,5 @@ def _refusal(mistakes: Sequence[WormError]) -> WormError:
 def checked_name(name: object) -> str:
     """A branch name that programs may use."""
     if not isinstance(name, str) or not name:
-        raise Invalid(f"must be the name of a branch, not {shown(name)}", path="branch")
+        raise Invalid(f"must be the name of a branch, not {show(name)}", path="branch")
     return name

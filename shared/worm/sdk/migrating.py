@@ -21,13 +21,13 @@ from typing import cast
 
 from worm.clock import attempts
 from worm.collections import Document, DocumentVersion
-from worm.errors import Conflict, Corrupt, Invalid, WormError, shown
+from worm.errors import Conflict, Corrupt, Invalid, WormError, show
 from worm.formats import JsonObject, JsonValue, check_json, dumps, loads_own, shapes
 from worm.sdk.document import About, DocumentDict, is_same
 from worm.sdk.migration_rules import Change, Rule, apply_rules, name_of, rules_of
 from worm.sdk.model import Model
 from worm.sdk.values import check_function
-from worm.store import chunked
+from worm.store import in_chunks
 from worm.tables import Progress, silent
 
 CHUNK = 200
@@ -82,7 +82,7 @@ def _named_change(change: object) -> _NamedChange:
     if callable(change):
         return _NamedChange(name_of(change), partial(_called, change))
     if isinstance(change, str | bytes) or not isinstance(change, Sequence):
-        raise Invalid(f"must be rules or a function, not {shown(change)}", path="change")
+        raise Invalid(f"must be rules or a function, not {show(change)}", path="change")
     rules = [one for given in change for one in ([given] if isinstance(given, Rule) else rules_of([given]))]
     if not rules:
         raise Invalid("the list of rules is empty", hint="pass at least one rule, or a function")
@@ -116,10 +116,10 @@ class _Migration:
             self._model.check_removing()  # a migration replaces documents
         after, again = self._resumed()
         total = None if self._options.progress is silent else len(list(self._ids(None)))
-        for ids in chunked(again, CHUNK):
+        for ids in in_chunks(again, CHUNK):
             self._do(ids)
         done = total - sum(1 for _ in self._ids(after)) if total is not None and after else 0
-        for ids in chunked(self._ids(after), CHUNK):
+        for ids in in_chunks(self._ids(after), CHUNK):
             self._do(ids)
             done += len(ids)
             self._options.progress(done, total)

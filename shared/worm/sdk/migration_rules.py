@@ -16,7 +16,7 @@ from hashlib import sha256
 
 from worm.clock import iso_millis
 from worm.collections import Document
-from worm.errors import Invalid, shortened, shown
+from worm.errors import Invalid, shorten, show
 from worm.formats import (
     SYSTEM_FIELDS,
     JsonObject,
@@ -49,7 +49,7 @@ class Rename:
         there = field_value(document, self.new)
         if not isinstance(there, Missing) and there is not None and dumps(there) != dumps(value):
             raise Invalid(
-                f"the field already has the value {shortened(dumps(there).decode())}, so {self.old} cannot replace it",
+                f"the field already has the value {shorten(dumps(there).decode())}, so {self.old} cannot replace it",
                 path=self.new,
             )
         _put(document, self.new, value)
@@ -105,7 +105,7 @@ class Convert:
             converted = CONVERSIONS[self.to](found)
         except (ValueError, OverflowError, Invalid) as mistake:
             raise Invalid(
-                f"{shortened(dumps(found).decode())} cannot be converted to {self.to}", path=self.field
+                f"{shorten(dumps(found).decode())} cannot be converted to {self.to}", path=self.field
             ) from mistake
         _put(document, self.field, converted)
 
@@ -214,15 +214,15 @@ def rename(old: str, new: str) -> Rename:
 
 def convert(field: str, to: str) -> Convert:
     if to not in CONVERSIONS:
-        raise Invalid(f"cannot convert to {shown(to)}", path=field, hint=f"one of {', '.join(CONVERSIONS)}")
+        raise Invalid(f"cannot convert to {show(to)}", path=field, hint=f"one of {', '.join(CONVERSIONS)}")
     return Convert(_changeable(field), to)
 
 
 def _changeable(name: str) -> str:
     if not all(name.split(".")):
-        raise Invalid(f"{shown(name)} is not the name of a field")
+        raise Invalid(f"{show(name)} is not the name of a field")
     if name in SYSTEM_FIELDS:
-        raise Invalid(f"the field {shown(name)} is maintained by the store", hint="a migration cannot change it")
+        raise Invalid(f"the field {show(name)} is maintained by the store", hint="a migration cannot change it")
     return name
 
 

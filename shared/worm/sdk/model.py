@@ -15,7 +15,7 @@ from __future__ import annotations
 from copy import copy
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from worm.errors import Invalid, shown
+from worm.errors import Invalid, show
 from worm.sdk.access import D
 from worm.sdk.changing import Changing
 from worm.sdk.history import History
@@ -49,7 +49,7 @@ class Model(Changing[D], History[D], Trashing[D], Tabling[D]):
 
         given: object = cls
         if not isinstance(given, type) or not issubclass(given, BaseModel):
-            raise Invalid(f"{shown(given)} is not a pydantic class", path="typed")
+            raise Invalid(f"{show(given)} is not a pydantic class", path="typed")
         made = cast("Model[M]", copy(self))
         made._shape = Objects(cls, self._collection.definition)
         return made

@@ -22,7 +22,7 @@ from copy import deepcopy
 from typing import cast
 
 from worm.collections import Document
-from worm.errors import Hint, Invalid, shown
+from worm.errors import Hint, Invalid, show
 from worm.formats import MISSING, JsonValue, Missing, as_json, check_json, type_name
 
 Container = dict[str, JsonValue] | list[JsonValue]
@@ -48,7 +48,7 @@ def check_patch(changes: object) -> dict[str, object]:
         if "." in name:
             nested = name.replace(".", '": {"')
             raise Invalid(
-                f"{shown(name)} would be a field with a dot in its name",
+                f"{show(name)} would be a field with a dot in its name",
                 path="changes",
                 hint=Hint(
                     f'write {{"{nested}": …}}{"}" * name.count(".")}, or update(id, {{"$set": {{"{name}": …}}}})',
@@ -94,7 +94,7 @@ def check_operators(operators: object) -> dict[str, dict[str, JsonValue]]:
         if operator not in OPERATORS:
             known = f"it takes {', '.join(OPERATORS)}"
             hint = Hint(f"{known}; use patch() for plain fields", http=f"{known}; {_FIELDS}")
-            raise Invalid(f"unknown operator {shown(operator)}", path="update", hint=hint)
+            raise Invalid(f"unknown operator {show(operator)}", path="update", hint=hint)
         if not isinstance(changes, Mapping):
             raise Invalid(f'must be an object such as {{"a.b": 1}}, not {type_name(changes)}', path=operator)
         checked[operator] = {}
@@ -106,12 +106,12 @@ def check_operators(operators: object) -> dict[str, dict[str, JsonValue]]:
 
 def _check_path(operator: str, name: object, taken: dict[str, str]) -> None:
     if not isinstance(name, str) or not all(name.split(".")):
-        raise Invalid(f"{shown(name)} is not the path of a field", path=operator)
+        raise Invalid(f"{show(name)} is not the path of a field", path=operator)
     if name in FIXED:
         raise Invalid(f"{name} cannot be changed by an update", path=operator)
     for other in taken:
         if other == name or other.startswith(f"{name}.") or name.startswith(f"{other}."):
-            raise Invalid(f"{shown(name)} and {shown(other)} would change the same field", path=operator)
+            raise Invalid(f"{show(name)} and {show(other)} would change the same field", path=operator)
     taken[name] = operator
 
 
@@ -226,7 +226,7 @@ def _holder(document: Document, name: str) -> tuple[Container, str]:
         else:
             found = here.setdefault(part, {})
         if not isinstance(found, dict | list):
-            raise Invalid(f"{shown(part)} is {type_name(found)} and has no fields", path=name)
+            raise Invalid(f"{show(part)} is {type_name(found)} and has no fields", path=name)
         here = found
     return here, last
 
@@ -237,5 +237,5 @@ def _is_position(part: str) -> bool:
 
 def _position(array: list[JsonValue], part: str, name: str) -> int:
     if not _is_position(part) or int(part) >= len(array):
-        raise Invalid(f"{shown(part)} is not a position in the array, which has {len(array)} elements", path=name)
+        raise Invalid(f"{show(part)} is not a position in the array, which has {len(array)} elements", path=name)
     return int(part)

@@ -23,7 +23,7 @@ from worm.collections import Collection, DocumentVersion, Head, Heads
 from worm.errors import Hint, Invalid, WormError
 from worm.query import Cost, DocumentState, OtherStates, OwnWrite
 from worm.sdk.searching import ANY_TIME, HistorySource, newest_entries
-from worm.store import chunked, in_parallel
+from worm.store import in_chunks, in_parallel
 from worm.tables import TableView
 from worm.values import dataclass
 
@@ -159,7 +159,7 @@ class PastStates(OtherStates):
         fresh = {one: states[one] for one in later if one in states}
         self._count_in(fresh)
         then = partial(state_then, self._collection)
-        for ids in chunked([one for one in later if one not in fresh], LOOKED_UP):
+        for ids in in_chunks([one for one in later if one not in fresh], LOOKED_UP):
             found = in_parallel(lambda one: then(one, self._heads.moment, later[one]), ids)
             told = dict(zip(ids, found, strict=True))
             self._count_in(told)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast, overload
 from uuid import UUID
 
 from worm.collections import Collection, Document, DocumentVersion, Row
-from worm.errors import Invalid, WormError, shown
+from worm.errors import Invalid, WormError, show
 from worm.formats import SINGLETON_ID, TIME_FIELDS, FieldDef, JsonValue, ModelDef, Position, position_of
 from worm.query import (
     Aggregate,
@@ -50,7 +50,7 @@ from worm.sdk.past import (
 )
 from worm.sdk.rows import ArrowRows, Rows
 from worm.sdk.searching import HistorySource
-from worm.store import Object, Read, chunked, in_parallel
+from worm.store import Object, Read, in_chunks, in_parallel
 
 if TYPE_CHECKING:
     from arro3.core import Table
@@ -130,8 +130,8 @@ class Reading(Access[D]):
             raise Invalid("must be a list of ids", path="find_many", hint="to read one document, call find_by_id(id)")
         if at is not None:
             moment = self._moment(at)
-            return [result for chunk in chunked(ids, FOUND_CHUNK) for result in self._find_chunk_then(chunk, moment)]
-        return [result for chunk in chunked(ids, FOUND_CHUNK) for result in self._find_chunk(chunk)]
+            return [result for chunk in in_chunks(ids, FOUND_CHUNK) for result in self._find_chunk_then(chunk, moment)]
+        return [result for chunk in in_chunks(ids, FOUND_CHUNK) for result in self._find_chunk(chunk)]
 
     def _find_chunk(self, ids: Sequence[object]) -> list[Result[D]]:
         checked = self._checked_many(ids)
@@ -357,7 +357,7 @@ class Reading(Access[D]):
         request = self._request(asked, select)
         given: object = batch_size
         if type(given) is not int or not 1 <= given <= sys.maxsize:
-            raise Invalid(f"must be a whole number of at least 1, not {shown(batch_size)}", path="batch_size")
+            raise Invalid(f"must be a whole number of at least 1, not {show(batch_size)}", path="batch_size")
         stream = Stream(self.table, request, self._states(moment, max_changed), self._tables)
         batches = (self._packed(request, answer, moment=moment) for answer in stream.batches(batch_size))
         return cast("Iterator[Rows[D]]", batches)
@@ -550,7 +550,7 @@ class Reading(Access[D]):
         heads, then = self._heads_at(moment), dict[str, DocumentState | WormError]()
         check_changed(self.name, moment, max_changed, len(heads.later))
         ask = partial(attempted_then, self._collection, moment=moment)
-        for ids in chunked(sorted(heads.later), LOOKED_UP):
+        for ids in in_chunks(sorted(heads.later), LOOKED_UP):
             then |= zip(ids, in_parallel(lambda one: ask(one, before=heads.later[one]), ids), strict=True)
         return then
 
@@ -594,7 +594,7 @@ class Reading(Access[D]):
         fields = populated_fields(self._collection.definition, populate)
         given: object = select
         if given is not None and not isinstance(given, list | tuple):
-            raise Invalid(f"must be a list of field names, not {shown(given)}", path="select")
+            raise Invalid(f"must be a list of field names, not {show(given)}", path="select")
         chosen = None if select is None else (*select, *fields)
         asked["filter"] = self._by_id(asked["filter"])
         name = self._cursor_name
@@ -693,7 +693,7 @@ def _decimals(value: object) -> object:
 
 def check_most(most: object) -> None:
     if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 0):
-        raise Invalid(f"must be a whole number, or None for no limit, not {shown(most)}", path="max_changed")
+        raise Invalid(f"must be a whole number, or None for no limit, not {show(most)}", path="max_changed")
 
 
 def _why_partial(request: Request) -> str:
@@ -711,13 +711,13 @@ def populated_fields(definition: ModelDef, names: Sequence[str] | str | None) ->
     """The checked names without duplicates; `Invalid` for a field that is not a reference."""
     given: object = names
     if given is not None and not isinstance(given, str | list | tuple):
-        raise Invalid(f"must be a field name or a list of field names, not {shown(given)}", path="populate")
+        raise Invalid(f"must be a field name or a list of field names, not {show(given)}", path="populate")
     listed = [names] if isinstance(names, str) else list(names or ())
     known = [name for name, field in definition.fields.items() if referred_model(field)]
     for name in listed:
         if name not in known:
             raise Invalid(
-                f"{shown(name)} is not a reference field",
+                f"{show(name)} is not a reference field",
                 path="populate",
                 hint=f"references: {', '.join(known) or 'none'}",
             )

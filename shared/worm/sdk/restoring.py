@@ -28,7 +28,7 @@ from worm.sdk.model import Model
 from worm.sdk.past import CHANGED_MAX, PastMoment
 from worm.sdk.reading import check_most
 from worm.sdk.values import check_function
-from worm.store import chunked, in_parallel
+from worm.store import in_chunks, in_parallel
 from worm.tables import Progress, silent
 from worm.values import dataclass
 
@@ -128,7 +128,7 @@ class _Restoration:
         """What differs."""
         self._then = self.model._changed_since(self.moment, self._options.max_changed)
         found: list[RestoreChange] = []
-        for ids in chunked(sorted(self._then), CHUNK):
+        for ids in in_chunks(sorted(self._then), CHUNK):
             found += [one for one in in_parallel(self._compared, ids) if one is not None]
         return found
 
@@ -162,7 +162,7 @@ class _Restoration:
         wanted = list(by_id)
         while wanted:
             taken: list[str] = []
-            for ids in chunked(wanted, CHUNK):
+            for ids in in_chunks(wanted, CHUNK):
                 for entity_id, error in self._written(ids).items():
                     done[entity_id] = replace(by_id[entity_id], error=error)
                     if isinstance(error, UniqueViolation) and not error.is_stored:

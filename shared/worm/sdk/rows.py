@@ -24,7 +24,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from worm.collections import Row
-from worm.errors import Invalid, shown
+from worm.errors import Invalid, show
 from worm.formats import TIME_FIELDS, FieldDef, JsonValue, Missing, ModelDef, dumps, field_value
 from worm.query import Filter, Plan
 from worm.sdk.html import list_repr, rows_html
@@ -238,32 +238,32 @@ def _column(declared: FieldDef | None) -> _Column:
 
 def _items(value: JsonValue) -> object:
     if not isinstance(value, list):
-        raise TypeError(f"{shown(value)} is not an array")
+        raise TypeError(f"{show(value)} is not an array")
     return value
 
 
 def _whole(value: JsonValue) -> object:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{shown(value)} is not an integer")
+        raise TypeError(f"{show(value)} is not an integer")
     return value
 
 
 def _float(value: JsonValue) -> object:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{shown(value)} is not a number")
+        raise TypeError(f"{show(value)} is not a number")
     return float(value)
 
 
 def _truth(value: JsonValue) -> object:
     if not isinstance(value, bool):
-        raise TypeError(f"{shown(value)} is not a boolean")
+        raise TypeError(f"{show(value)} is not a boolean")
     return value
 
 
 def _microseconds(value: JsonValue) -> object:
     """Since 1970, in UTC."""
     if not isinstance(value, str):
-        raise TypeError(f"{shown(value)} is not a time")
+        raise TypeError(f"{show(value)} is not a time")
     moment = datetime.fromisoformat(value)
     return (moment.replace(tzinfo=moment.tzinfo or UTC) - _EPOCH) // timedelta(microseconds=1)
 

@@ -25,7 +25,7 @@ from typing import TypeVar, cast
 
 from worm.clock import iso_seconds
 from worm.collections import Collection, Heads, OplogEntry
-from worm.errors import Corrupt, Invalid, shown
+from worm.errors import Corrupt, Invalid, show
 from worm.formats import JsonValue, check_json, dumps, loads, moment_in_utc, normal
 from worm.sdk.html import history_html, list_repr
 from worm.store import THREADS, in_parallel
@@ -157,15 +157,15 @@ class HistorySearch:
         asked: object = op
         if asked is not None and not (isinstance(asked, str) and asked in OplogEntry.OPS):
             raise Invalid(
-                f"{shown(op)} is not an operation", path="op", hint=f"one of {', '.join(sorted(OplogEntry.OPS))}"
+                f"{show(op)} is not an operation", path="op", hint=f"one of {', '.join(sorted(OplogEntry.OPS))}"
             )
         if limit is not None and (type(limit) is not int or limit < 1):
-            raise Invalid(f"must be a whole number of at least 1, not {shown(limit)}", path="limit")
+            raise Invalid(f"must be a whole number of at least 1, not {show(limit)}", path="limit")
         for name, text in (("actor", actor), ("reason", reason)):
             if text is not None and not isinstance(text, str):
-                raise Invalid(f"must be text, not {shown(text)}", path=name)
+                raise Invalid(f"must be text, not {show(text)}", path=name)
         if metadata is not None and not isinstance(metadata, Mapping):
-            raise Invalid(f"must be an object, not {shown(metadata)}", path="metadata")
+            raise Invalid(f"must be an object, not {show(metadata)}", path="metadata")
         first = "" if since is None else iso_seconds(moment_in_utc(since))
         last = ANY_TIME if until is None else iso_seconds(moment_in_utc(until))
         place = None if cursor is None else _Place.of_cursor(cursor)

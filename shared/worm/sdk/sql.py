@@ -31,7 +31,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 from uuid import UUID
 
-from worm.errors import Corrupt, Hint, Invalid, shown
+from worm.errors import Corrupt, Hint, Invalid, show
 from worm.formats import TIME_FIELDS, JsonObject, JsonValue, ModelDef, loads_own
 from worm.sdk.html import list_repr, rows_html
 from worm.sdk.rows import Rows
@@ -200,13 +200,13 @@ class SqlLimits:
     @classmethod
     def of(cls, memory_limit: object, timeout: object, max_rows: object) -> SqlLimits:
         if not isinstance(memory_limit, str) or not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})? ?[KMGT]i?B", memory_limit):
-            raise Invalid(f"must be a size such as '2GB', not {shown(memory_limit)}", path="memory_limit")
+            raise Invalid(f"must be a size such as '2GB', not {show(memory_limit)}", path="memory_limit")
         if timeout is not None and (
             isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < threading.TIMEOUT_MAX
         ):
-            raise Invalid(f"must be a number of seconds, or None, not {shown(timeout)}", path="timeout")
+            raise Invalid(f"must be a number of seconds, or None, not {show(timeout)}", path="timeout")
         if max_rows is not None and (type(max_rows) is not int or not 0 <= max_rows < 2**62):
-            raise Invalid(f"must be a number of rows, or None, not {shown(max_rows)}", path="max_rows")
+            raise Invalid(f"must be a number of rows, or None, not {show(max_rows)}", path="max_rows")
         return cls(memory_limit, timeout, max_rows)
 
 
@@ -250,9 +250,9 @@ def register_rows(connection: object, name: object, read: Callable[[], object]) 
     """Make rows a view of the connection."""
     engine = package("duckdb", "sql")
     if not isinstance(connection, engine.DuckDBPyConnection | None):
-        raise Invalid(f"must be a connection of DuckDB, not {shown(connection)}", path="connection")
+        raise Invalid(f"must be a connection of DuckDB, not {show(connection)}", path="connection")
     if not isinstance(name, str) or not name or "\0" in name or _is_broken(name):
-        raise Invalid(f"must be the name of a view, not {shown(name)}", path="name")
+        raise Invalid(f"must be the name of a view, not {show(name)}", path="name")
     table = read()
     made: DuckConnection = engine.connect() if connection is None else connection
     try:
@@ -264,7 +264,7 @@ def register_rows(connection: object, name: object, read: Callable[[], object]) 
 
 def _check_statement(statement: object) -> None:
     if not isinstance(statement, str):
-        raise Invalid(f"must be text, not {shown(statement)}", path="statement")
+        raise Invalid(f"must be text, not {show(statement)}", path="statement")
     if "\0" in statement or _is_broken(statement):
         raise Invalid("must be text that UTF-8 can hold, without NUL", path="statement")
 
@@ -279,14 +279,14 @@ def _check_params(params: object) -> None:
     if isinstance(params, Mapping):
         for name, value in params.items():
             if not isinstance(name, str):
-                raise Invalid(f"has the name {shown(name)}, which is not text", path="params")
+                raise Invalid(f"has the name {show(name)}, which is not text", path="params")
             _check_value(value)
     elif isinstance(params, list | tuple):
         for value in params:
             _check_value(value)
     else:
         hint = "[7] for ? and $1, {'visits': 7} for $visits"
-        raise Invalid(f"must be a list or an object of values, not {shown(params)}", path="params", hint=hint)
+        raise Invalid(f"must be a list or an object of values, not {show(params)}", path="params", hint=hint)
 
 
 def _check_value(value: object) -> None:
@@ -294,7 +294,7 @@ def _check_value(value: object) -> None:
         for one in value:
             _check_value(one)
     elif value is not None and not isinstance(value, _VALUES):
-        raise Invalid(f"{shown(value)} is not a value of SQL", path="params")
+        raise Invalid(f"{show(value)} is not a value of SQL", path="params")
     elif isinstance(value, str) and _is_broken(value):
         raise Invalid("has text that UTF-8 cannot hold", path="params")
     elif isinstance(value, int) and not -(2**127) <= value < 2**127:
@@ -446,7 +446,7 @@ def _model_called(name: str, models: Mapping[str, ModelDef]) -> str | None:
         return name
     found = [one for one in models if one.lower() == name.lower()]
     if len(found) > 1:
-        raise Invalid(f"{shown(name)} may be {' or '.join(found)}", path="statement", hint="write its exact name")
+        raise Invalid(f"{show(name)} may be {' or '.join(found)}", path="statement", hint="write its exact name")
     return found[0] if found else None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from worm.errors import Invalid, NotFound, shown
+from worm.errors import Invalid, NotFound, show
 from worm.sdk.access import Access, D
 from worm.sdk.values import check_function
 from worm.tables import (
@@ -101,7 +101,7 @@ class Tabling(Access[D]):
                     self.table.rebuild_index(files)
                     return IndexStatus.of(self.table, known, files)
         there = ", ".join(indexes) or "none"
-        raise NotFound(f"{self.name} has no index {shown(name)}; declared: {there}")
+        raise NotFound(f"{self.name} has no index {show(name)}; declared: {there}")
 
     def publish(self) -> Publication:
         """Publish the table as a new version of its Delta table, if anything has changed since the last one. Readers of

@@ -21,7 +21,7 @@ from typing import Any, Self, TypeVar, cast, overload
 from pydantic import BaseModel
 
 from worm.collections import AGAIN, Document, DocumentVersion
-from worm.errors import Conflict, Hint, Invalid, shown
+from worm.errors import Conflict, Hint, Invalid, show
 from worm.formats import SINGLETON_ID
 from worm.sdk.access import D, Touched
 from worm.sdk.document import DocumentDict, Provenance
@@ -211,7 +211,7 @@ class DocumentTransaction:
         if isinstance(model, str):
             return self._model(model)
         if not isinstance(model, type):
-            raise Invalid(f"must be a model, its name or its class, not {shown(model)}", path="model")
+            raise Invalid(f"must be a model, its name or its class, not {show(model)}", path="model")
         return cast("Model", self._model(model_name(model)).typed(model))
 
     def _check_open(self) -> None:

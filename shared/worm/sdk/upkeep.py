@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from worm.errors import Invalid, shown
+from worm.errors import Invalid, show
 from worm.sdk.values import check_function
 from worm.upkeep import Session
 
@@ -94,7 +94,7 @@ class Upkeep(Session):
             'recorded'
         """
         if not isinstance(key, str):
-            raise Invalid(f"must be the key of an object, not {shown(key)}", path="key")
+            raise Invalid(f"must be the key of an object, not {show(key)}", path="key")
         from worm.upkeep import explain_key
 
         return explain_key(self, key)
@@ -136,11 +136,11 @@ class Upkeep(Session):
         """The models, each checked. Everything that this session saved is in their tables now."""
         given: object = models
         if given is not None and not isinstance(given, str | Sequence):
-            raise Invalid(f"must be the name of a model or a list of names, not {shown(given)}", path="models")
+            raise Invalid(f"must be the name of a model or a list of names, not {show(given)}", path="models")
         names = list(self.schema.models) if models is None else [models] if isinstance(models, str) else list(models)
         for name in names:
             if not isinstance(name, str):
-                raise Invalid(f"the name of a model must be text, not {shown(name)}", path="models")
+                raise Invalid(f"the name of a model must be text, not {show(name)}", path="models")
             self.schema.model(name)
         self.folder.flush()
         return names

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import cast
 
-from worm.errors import Invalid, shown
+from worm.errors import Invalid, show
 from worm.formats import (
     MAX_DEPTH,
     MISSING,
@@ -54,7 +54,7 @@ def as_changes(value: Mapping[str, object], definition: ModelDef) -> dict[str, J
 def check_function(given: object, path: str) -> None:
     """`Invalid` for something that cannot be called."""
     if not callable(given):
-        raise Invalid(f"must be a function, not {shown(given)}", path=path)
+        raise Invalid(f"must be a function, not {show(given)}", path=path)
 
 
 def _check_mapping(value: object, definition: ModelDef) -> None:

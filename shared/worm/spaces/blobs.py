@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import IO, Literal, Protocol, TypeAlias, get_args
 
-from worm.errors import Corrupt, Invalid, NotFound, Unavailable, shown
+from worm.errors import Corrupt, Invalid, NotFound, Unavailable, show
 from worm.formats import JsonObject, type_name
 from worm.spaces.backend import Backend, Reads
 from worm.spaces.replay import line_of, load
 from worm.spaces.rows import ACTIVE, MAIN, BlobRow, blob_meta_id, check_hash, time_text
-from worm.store import chunked
+from worm.store import in_chunks
 
 CHUNK = 1024 * 1024
 STRAY_SECONDS = 3600.0
@@ -99,7 +99,7 @@ def metadata(payload: Payload, content_type: str | None, more: JsonObject | None
     """The document of the metadata entity."""
     given: object = content_type
     if given is not None and not (isinstance(given, str) and given.isprintable()):
-        raise Invalid(f"{shown(content_type)} is not a content type")
+        raise Invalid(f"{show(content_type)} is not a content type")
     own: JsonObject = {"contentType": content_type, "hash": payload.hash, "size": payload.size}
     return {"value": {**(more or {}), **own}}
 
@@ -137,11 +137,11 @@ def collect(backend: Backend, before: datetime, history: History) -> tuple[str, 
 def unneeded(reads: Reads, before: datetime, history: History) -> list[str]:
     """The payloads that would be collected now."""
     if history not in get_args(History):
-        raise Invalid(f"history must be 'keep' or 'drop', not {shown(history)}", hint="use one of the two")
+        raise Invalid(f"history must be 'keep' or 'drop', not {show(history)}", hint="use one of the two")
     text = time_text(before)
     old = sorted(row.hash for row in reads.blobs() if row.created_at < text)
     find = _undescribed if history == "keep" else _unreferenced
-    return [digest for some in chunked(old, _PAGE) for digest in find(reads, some)]
+    return [digest for some in in_chunks(old, _PAGE) for digest in find(reads, some)]
 
 
 def stray(backend: Backend, now: datetime, before: datetime) -> Sequence[str]:
@@ -161,7 +161,7 @@ def _undescribed(reads: Reads, hashes: Sequence[str]) -> list[str]:
 def grace(now: datetime, older_than: timedelta) -> datetime:
     given: object = older_than
     if not isinstance(given, timedelta) or given < timedelta(0):
-        raise Invalid(f"older_than must be a timedelta of zero or more, not {shown(given)}")
+        raise Invalid(f"older_than must be a timedelta of zero or more, not {show(given)}")
     return now - min(given, now - datetime.min.replace(tzinfo=UTC))
 
 

@@ -36,7 +36,7 @@ from worm.spaces.rows import (
     branch_name,
     moment_of,
 )
-from worm.store import chunked
+from worm.store import in_chunks
 
 _PAGE_FIRST, _PAGE_MAX, _PAGE_BYTES = 16, 500, 8 * 1024 * 1024
 _AT_ONCE = 500_000
@@ -95,7 +95,7 @@ def verify(backend: Backend) -> SpaceReport:
 def repair(backend: Backend) -> SpaceReport:
     """Drop the snapshots of entities that have a wrong one: they only save work. Returns the remaining problems."""
     for branch, ids in verify(backend).wrong_snapshots.items():
-        for some in chunked(sorted(ids), IDS_AT_ONCE):
+        for some in in_chunks(sorted(ids), IDS_AT_ONCE):
             backend.forget_snapshots(branch, some)
     return verify(backend)
 
@@ -134,7 +134,7 @@ class _Check:
                     told.setdefault(row.branch, {}).setdefault(entity, []).append(one)
         for branch, known in told.items():
             self._report.entities += len(known)
-            for ids in chunked(sorted(known), IDS_AT_ONCE):
+            for ids in in_chunks(sorted(known), IDS_AT_ONCE):
                 self._compare_some(branch, ids, known)
         for branch in sorted(self._branches):
             there = {entity for entity in self._found(branch) if hash(entity) % self.parts == part}
@@ -324,7 +324,7 @@ def _check_blobs(backend: Backend, report: SpaceReport) -> None:
             report.add("blob", row.hash, error.message)
     for branch in (MAIN, *(row.name for row in backend.branches() if row.status == ACTIVE and row.name != MAIN)):
         named = sorted(one for one in backend.touched(branch, 0, report.seq) if one.startswith(BLOB_META))
-        for ids in chunked(named, IDS_AT_ONCE):
+        for ids in in_chunks(named, IDS_AT_ONCE):
             states = load(backend, line_of(backend, branch, report.seq), ids)
             for entity, state in states.items():
                 digest = entity.removeprefix(BLOB_META)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from worm.errors import Invalid, shown
+from worm.errors import Invalid, show
 from worm.formats import MAX_DEPTH, JsonObject, JsonValue, child_path, type_name
 
 Tokens: TypeAlias = list[str]
@@ -29,7 +29,7 @@ class Misfit(Exception):
     """Patch number `index` does not fit the document."""
 
     def __init__(self, index: int, path: str, reason: str) -> None:
-        super().__init__(f"patch {index} at {shown(path)}: {reason}")
+        super().__init__(f"patch {index} at {show(path)}: {reason}")
         self.index = index
         self.path = path
         self.reason = reason
@@ -82,7 +82,7 @@ def same_json(one: JsonValue, other: JsonValue) -> bool:
 def _check_patch(patch: JsonObject, place: str) -> None:
     op = patch.get("op")
     if not isinstance(op, str) or op not in _KNOWN:
-        raise Invalid(f"must be one of {', '.join(sorted(_KNOWN))}, not {shown(op)}", path=child_path(place, "op"))
+        raise Invalid(f"must be one of {', '.join(sorted(_KNOWN))}, not {show(op)}", path=child_path(place, "op"))
     target = _check_pointer(patch, "path", place)
     if op in _NEEDS_VALUE and "value" not in patch:
         raise Invalid(f"{op} needs a value", path=place)
@@ -99,7 +99,7 @@ def _check_pointer(patch: JsonObject, name: str, place: str) -> Tokens:
     if not isinstance(text, str):
         raise Invalid(f"must be a JSON Pointer, not {type_name(text)}", path=child_path(place, name))
     if (text and not text.startswith("/")) or _BAD_ESCAPE.search(text):
-        raise Invalid(f"{shown(text)} is not a JSON Pointer", path=child_path(place, name))
+        raise Invalid(f"{show(text)} is not a JSON Pointer", path=child_path(place, name))
     return _tokens(text)
 
 
@@ -143,12 +143,12 @@ def _found(value: JsonValue, tokens: Tokens) -> JsonValue:
     for token in tokens:
         if isinstance(value, dict):
             if token not in value:
-                raise _Refused(f"there is no {shown(token)}")
+                raise _Refused(f"there is no {show(token)}")
             value = value[token]
         elif isinstance(value, list):
             value = value[_index(token, len(value) - 1)]
         else:
-            raise _Refused(f"{type_name(value)} has no {shown(token)}")
+            raise _Refused(f"{type_name(value)} has no {show(token)}")
     return value
 
 
@@ -183,7 +183,7 @@ def _remove(document: JsonValue, tokens: Tokens) -> None:
 
 def _index(token: str, highest: int) -> int:
     if not _INDEX.fullmatch(token):
-        raise _Refused(f"{shown(token)} is not an index")
+        raise _Refused(f"{show(token)} is not an index")
     at = int(token)
     if at > highest:
         raise _Refused(f"the array has no index {at}")

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, TypeAlias, cast, get_args
 
-from worm.errors import Invalid, shown
+from worm.errors import Invalid, show
 from worm.formats import JsonObject, JsonValue, dumps, loads_own, same
 from worm.spaces.backend import Backend, Reads, Turn
 from worm.spaces.branches import changed_between
@@ -53,7 +53,7 @@ from worm.spaces.transacting import (
     same_record,
     used_twice,
 )
-from worm.store import chunked
+from worm.store import in_chunks
 
 Decide: TypeAlias = Callable[[BothChanged], JsonObject | None]
 """Returns the document to keep; None deletes it. If others change the same document in the meantime, it is called
@@ -153,7 +153,7 @@ def policy_name(policy: object) -> str:
     if isinstance(policy, str) and policy in POLICIES:
         return policy
     if not callable(policy):
-        raise Invalid(f"{shown(policy)} is not a merge policy", hint=f"use {', '.join(POLICIES)}, or a function")
+        raise Invalid(f"{show(policy)} is not a merge policy", hint=f"use {', '.join(POLICIES)}, or a function")
     return FUNCTION
 
 
@@ -171,7 +171,7 @@ def plan_merge(backend: Backend, branch: str, into: str, policy: Policy) -> Merg
         active_branch(reads, branch)
         comparison = _Comparison(reads, branch, into, newest)
         ids = sorted(changed_between(reads, comparison.theirs, comparison.base))
-        for some in chunked(ids, IDS_AT_ONCE):
+        for some in in_chunks(ids, IDS_AT_ONCE):
             comparison.look(some, changes, conflicts)
     for at, conflict in enumerate(conflicts):
         conflicts[at] = _decide(conflict, policy, decided)
@@ -363,7 +363,7 @@ def _chosen(plan: MergePlan, only: Collection[str] | None) -> list[str]:
     ids = sorted(values if only is None else set(check_ids(only, "only")))
     unknown = [one for one in ids if one not in values]
     if unknown:
-        raise Invalid(f"{shown(unknown[0])} is not part of the merge")
+        raise Invalid(f"{show(unknown[0])} is not part of the merge")
     return ids
 
 

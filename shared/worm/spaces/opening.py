@@ -9,8 +9,8 @@ from urllib.parse import unquote, urlsplit
 
 from worm import forks
 from worm.clock import Clock, Ids, SystemClock
-from worm.errors import Denied, Invalid, NotFound, shown
-from worm.formats import segment_problem
+from worm.errors import Denied, Invalid, NotFound, show
+from worm.formats import path_name_problem
 from worm.store import Store, open_store, split_url
 
 if TYPE_CHECKING:  # every worker imports this module, but few of them ever open a space
@@ -48,12 +48,12 @@ def open_space(
 
 def database_path(url: str, name: str) -> Path:
     """The path of a space's database."""
-    problem = segment_problem(name)
+    problem = path_name_problem(name)
     if problem:
-        raise Invalid(f"the space name {shown(name)} {problem}")
+        raise Invalid(f"the space name {show(name)} {problem}")
     parts = urlsplit(url)
     if parts.netloc not in ("", "localhost") or not parts.path.startswith("/") or "?" in url or "#" in url:
-        raise Invalid(f"{shown(url)} has no path", hint="write sqlite:///absolute/path")
+        raise Invalid(f"{show(url)} has no path", hint="write sqlite:///absolute/path")
     path = Path(unquote(parts.path))
     return path if path.suffix == SUFFIX else path / f"{name}{SUFFIX}"
 
@@ -91,7 +91,7 @@ def list_spaces(url: str, *, endpoint_url: str | None = None, clock: Clock | Non
         path = database_path(url, "x")
         if path.name != f"x{SUFFIX}":
             return [path.stem] if path.is_file() else []
-        return sorted(one.stem for one in path.parent.glob(f"*{SUFFIX}") if not segment_problem(one.stem))
+        return sorted(one.stem for one in path.parent.glob(f"*{SUFFIX}") if not path_name_problem(one.stem))
     from worm.log import databases
 
     clock = clock or SystemClock()
@@ -110,13 +110,13 @@ def _check(url: object, name: object, create: object, endpoint_url: object, cloc
     """Raise `Invalid` for arguments of a wrong type."""
     for what, value in (("url", url), ("the name of a space", name), ("endpoint_url", endpoint_url)):
         if not isinstance(value, str) and not (what == "endpoint_url" and value is None):
-            raise Invalid(f"{what} must be a string, not {shown(value)}")
+            raise Invalid(f"{what} must be a string, not {show(value)}")
     if type(create) is not bool:
-        raise Invalid(f"create must be true or false, not {shown(create)}")
+        raise Invalid(f"create must be true or false, not {show(create)}")
     if clock is not None and not all(callable(getattr(clock, verb, None)) for verb in ("now", "monotonic", "sleep")):
-        raise Invalid(f"clock must be a Clock, not {shown(clock)}")
+        raise Invalid(f"clock must be a Clock, not {show(clock)}")
     if ids is not None and not isinstance(ids, Ids):
-        raise Invalid(f"ids must be an Ids, not {shown(ids)}")
+        raise Invalid(f"ids must be an Ids, not {show(ids)}")
 
 
 def space_on(store: Store, name: str, *, create: bool, clock: Clock, ids: Ids) -> Space:
@@ -174,7 +174,7 @@ class OpenSpaces:
 
 def database_id(name: str) -> str:
     """The page store of a space."""
-    problem = segment_problem(name)
+    problem = path_name_problem(name)
     if problem:
-        raise Invalid(f"the space name {shown(name)} {problem}")
+        raise Invalid(f"the space name {show(name)} {problem}")
     return f"{PREFIX}{name}"

@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
-from worm.errors import Invalid, shown
+from worm.errors import Invalid, show
 from worm.formats import MAX_DEPTH, JsonObject, JsonValue, check_json, dumps, type_name
 from worm.spaces.json_patch import check_patches
 from worm.spaces.rows import DELETE, PATCH, SET, check_branch, check_id, check_list, check_seq
@@ -181,7 +181,7 @@ def _operation(raw: Mapping[str, JsonValue], place: str, config: SpaceConfig) ->
         raise Invalid(f"an operation must be an object, not {type_name(raw)}", path=place)
     op = raw.get("op")
     if not isinstance(op, str) or op not in _MEMBERS:
-        raise Invalid(f"must be one of set, patch, delete, not {shown(op)}", path=f"{place}.op")
+        raise Invalid(f"must be one of set, patch, delete, not {show(op)}", path=f"{place}.op")
     if raw.keys() != _MEMBERS[op]:
         raise Invalid(f"a {op} must have exactly the members {', '.join(sorted(_MEMBERS[op]))}", path=place)
     id = check_id(raw["id"], f"{place}.id")  # noqa: A001  # as the record has it
@@ -242,6 +242,6 @@ def check_object(value: object, what: str) -> JsonObject:
 def check_size(body: bytes, id: str, config: SpaceConfig) -> None:
     if len(body) > config.document_bytes_max:
         raise Invalid(
-            f"the document {shown(id)} has {len(body)} bytes; the limit is {config.document_bytes_max}",
+            f"the document {show(id)} has {len(body)} bytes; the limit is {config.document_bytes_max}",
             hint="split it, store a blob, or raise `document_bytes_max`",
         )

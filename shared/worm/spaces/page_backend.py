@@ -32,7 +32,7 @@ from worm.spaces.backend import until_decided
 from worm.spaces.page_rows import PageReads, Pages, Source, blob_body
 from worm.spaces.requests import Asked, Asking, Desk, DeskOpen
 from worm.spaces.rows import Batch, BlobRow, BranchRow, CommitRow, Newest, SnapshotRow
-from worm.store import Store, chunked, ensure_safe_once
+from worm.store import Store, ensure_safe_once, in_chunks
 
 MIB = 1024 * 1024
 CONFIG = PageConfig.model_validate({"page_max_bytes": 32 * MIB, "log": {"log_segment_max_bytes": 64 * MIB}})
@@ -339,7 +339,7 @@ class PageBackend(PageReads):
         branches = ["", *(row.name for row in self.branches() if row.name)]
         for branch in branches:
             ids = sorted(self.touched(branch, 0, newest))
-            for some in chunked(ids, HEADS_AT_ONCE):
+            for some in in_chunks(ids, HEADS_AT_ONCE):
                 gone += self._until_decided(partial(self._drop_snapshots, branch, some, keep))
         return gone
 
@@ -349,7 +349,7 @@ class PageBackend(PageReads):
         return gone
 
     def forget_snapshots(self, branch: str, ids: Sequence[str]) -> None:
-        for some in chunked(ids, HEADS_AT_ONCE):
+        for some in in_chunks(ids, HEADS_AT_ONCE):
             self._until_decided(partial(self._drop_snapshots, branch, some, 0))
 
     def put_blob(self, row: BlobRow, chunks: Iterable[bytes]) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Container, Generator, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, Protocol, TypeVar, cast
 
-from worm.errors import Corrupt, shown
+from worm.errors import Corrupt, show
 from worm.formats import JsonObject, JsonValue, dumps, loads_own
 from worm.pages import space_record as pages
 from worm.spaces.results import nothing_resolved
@@ -32,7 +32,7 @@ from worm.spaces.rows import (
     moment_of,
     time_text,
 )
-from worm.store import chunked
+from worm.store import in_chunks
 
 Pages = dict[str, bytes | None]
 WHOLE = frozenset(pages.OPS.index(op) | snapped for op in (SET, DELETE) for snapped in (0, pages.SNAPPED))
@@ -160,7 +160,7 @@ class PageReads:
         end = self._last_upto(upto)
         seqs = range(end, after, -1) if backwards else range(after + 1, end + 1)
         found: list[CommitRow] = []
-        for some in chunked(seqs, min(_CHUNK, max(1, limit))):
+        for some in in_chunks(seqs, min(_CHUNK, max(1, limit))):
             rows = [_commit_row(shape) for shape in self._shapes(some)]
             found += [row for row in rows if branch is None or row.branch == branch]
             if len(found) >= limit:
@@ -403,7 +403,7 @@ class PageReads:
 
     def _shapes(self, seqs: Sequence[int]) -> Iterator[JsonObject]:
         """The pages of commits."""
-        for some in chunked(seqs, _CHUNK):
+        for some in in_chunks(seqs, _CHUNK):
             names = [pages.commit_page(seq) for seq in some]
             bodies = self._source.get(names)
             for page in names:
@@ -531,14 +531,14 @@ def _blob_row(shape: JsonObject) -> BlobRow:
 def _int(shape: JsonObject, name: str) -> int:
     value: JsonValue = shape.get(name)
     if type(value) is not int:
-        raise Corrupt(f"{name} of a row has the wrong value {shown(value)}")
+        raise Corrupt(f"{name} of a row has the wrong value {show(value)}")
     return value
 
 
 def _text(shape: JsonObject, name: str) -> str:
     value = shape.get(name)
     if not isinstance(value, str):
-        raise Corrupt(f"{name} of a row has the wrong value {shown(value)}")
+        raise Corrupt(f"{name} of a row has the wrong value {show(value)}")
     return value
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from worm.errors import Conflict, Corrupt, Invalid, NotFound, shown
+from worm.errors import Conflict, Corrupt, Invalid, NotFound, show
 from worm.formats import loads_own
 from worm.spaces import blobs as payloads
 from worm.spaces import replay
@@ -51,7 +51,7 @@ def pull_space(
     """Bring the replica at `path` up to date with the space, and create it if it does not exist. The path must end in
     `.sqlite`, so that it opens as `sqlite:///path`."""
     if path.suffix != SUFFIX:
-        raise Invalid(f"{shown(str(path))} does not end in {SUFFIX}", hint=f"name the replica {path.name}{SUFFIX}")
+        raise Invalid(f"{show(str(path))} does not end in {SUFFIX}", hint=f"name the replica {path.name}{SUFFIX}")
     source = open_backend(url, name, create=False, endpoint_url=endpoint_url)
     try:
         replica = SqliteBackend(path)
@@ -121,7 +121,7 @@ def _batch(commit: CommitRow, revisions: Sequence[RevisionRow], branches: Mappin
     """A commit with its branch as it was right after it."""
     branch = branches.get(commit.branch)
     if branch is None:
-        raise Corrupt(f"commit {commit.seq} is on branch {shown(commit.branch)}, which does not exist")
+        raise Corrupt(f"commit {commit.seq} is on branch {show(commit.branch)}, which does not exist")
     command = None if revisions else loads_own(commit.original.encode(), f"commit {commit.seq}").get("cmd")
     heads = {row.id: Pointer(row.seq, row.op_index) for row in revisions}
     then = branch._replace(head_seq=commit.seq, status=DELETED if command == END else ACTIVE)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import orjson
 
-from worm.errors import Corrupt, NotFound, shown
+from worm.errors import Corrupt, NotFound, show
 from worm.formats import JsonObject, dumps
 from worm.spaces.backend import Backend, Moment, Reads
 from worm.spaces.json_patch import Misfit, apply_patches
@@ -35,7 +35,7 @@ from worm.spaces.rows import (
     SnapshotRow,
     branch_title,
 )
-from worm.store import chunked
+from worm.store import in_chunks
 
 _LEVELS_MAX = 10_000
 
@@ -244,7 +244,7 @@ def _folded(base: bytes | str | None, rows: Sequence[RevisionRow], key: str) -> 
         elif op == DELETE:
             body, document, patches = None, None, 0
         else:
-            raise Corrupt(f"{shown(op)} is not an operation", key=f"{key}, commit {row.seq}")
+            raise Corrupt(f"{show(op)} is not an operation", key=f"{key}, commit {row.seq}")
     return Content(None if document is not None else body, document, patches)
 
 
@@ -270,7 +270,7 @@ def maintain_snapshots(backend: Backend, at_least: int, known: Known) -> int:
     made, newest = 0, backend.newest().seq
     names = {MAIN, *(row.name for row in backend.branches() if row.status == ACTIVE)}
     for branch in sorted(names):
-        for ids in chunked(sorted(backend.touched(branch, 0, newest)), IDS_AT_ONCE):
+        for ids in in_chunks(sorted(backend.touched(branch, 0, newest)), IDS_AT_ONCE):
             depths = backend.depths(branch, ids)
             due = [entity for entity in ids if depths.get(entity, 0) >= at_least]
             made += make_snapshots(backend, branch, due, newest, known) if due else 0

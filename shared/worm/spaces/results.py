@@ -10,7 +10,7 @@ from enum import StrEnum
 import orjson
 
 from worm.clock import iso_millis
-from worm.errors import Conflict, Corrupt, Hint, shown
+from worm.errors import Conflict, Corrupt, Hint, show
 from worm.formats import JsonObject, JsonValue, loads_own
 from worm.spaces.operations import ConfirmedRead
 from worm.spaces.rows import ACTIVE, BranchRow, CommitRow, branch_name, branch_title, moment_of
@@ -223,12 +223,10 @@ class ReadConflict(Conflict):
     def __init__(self, stale: Sequence[StaleRead]) -> None:
         first = stale[0]
         if first.found is None:
-            what = f"{shown(first.id)} was read from transaction {first.read} of this session, which was not committed"
+            what = f"{show(first.id)} was read from transaction {first.read} of this session, which was not committed"
         else:
             since = "its own transaction" if first.is_pending else "the read"
-            what = (
-                f"{shown(first.id)} on {branch_title(first.branch)} was changed by commit {first.found} after {since}"
-            )
+            what = f"{show(first.id)} on {branch_title(first.branch)} was changed by commit {first.found} after {since}"
         more = f" (and {len(stale) - 1} more)" if len(stale) > 1 else ""
         found = None if first.found is None else str(first.found)
         super().__init__(what + more, expected=str(first.read), found=found, hint="read again, then decide again")
@@ -248,7 +246,7 @@ class PatchConflict(Conflict):
 
     def __init__(self, id: str, op_index: int, reason: str) -> None:
         super().__init__(
-            f"operation {op_index} on {shown(id)}: {reason}", hint="read the document, then patch its current content"
+            f"operation {op_index} on {show(id)}: {reason}", hint="read the document, then patch its current content"
         )
         self.id = id
         self.op_index = op_index

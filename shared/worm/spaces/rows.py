@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from worm.errors import Corrupt, Invalid, shown
+from worm.errors import Corrupt, Invalid, show
 from worm.formats import type_name
 
 ACTIVE = "active"
@@ -110,7 +110,7 @@ def moment_of(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text).replace(tzinfo=UTC)
     except ValueError as error:
-        raise Corrupt(f"{shown(text)} is not a time") from error
+        raise Corrupt(f"{show(text)} is not a time") from error
 
 
 ID_BYTES_MAX = 512
@@ -137,13 +137,13 @@ def check_session(session_id: object) -> str:
 
 def check_seq(seq: object, what: str, path: str | None = None) -> int:
     if type(seq) is not int or not 0 <= seq <= SEQ_MAX:
-        raise Invalid(f"{what} must be an integer from 0 to 2^63-1, not {shown(seq)}", path=path)
+        raise Invalid(f"{what} must be an integer from 0 to 2^63-1, not {show(seq)}", path=path)
     return seq
 
 
 def check_flag(value: object, what: str) -> bool:
     if type(value) is not bool:
-        raise Invalid(f"{what} must be true or false, not {shown(value)}")
+        raise Invalid(f"{what} must be true or false, not {show(value)}")
     return value
 
 
@@ -161,7 +161,7 @@ def check_ids(ids: object, what: str = "ids") -> Sequence[str]:
 def check_hash(hash: object) -> str:
     if not isinstance(hash, str) or not _HASH.fullmatch(hash):
         raise Invalid(
-            f"{shown(hash)} is not the hash of a blob", hint="use 64 lowercase hex digits, the SHA-256 of its bytes"
+            f"{show(hash)} is not the hash of a blob", hint="use 64 lowercase hex digits, the SHA-256 of its bytes"
         )
     return hash
 
@@ -187,9 +187,9 @@ def _text(value: object, what: str, bytes_max: int, path: str | None) -> str:
     try:
         size = len(value) if value.isascii() else len(value.encode())
     except UnicodeEncodeError as error:
-        raise Invalid(f"{what} {shown(value)} contains a lone surrogate", path=path) from error
+        raise Invalid(f"{what} {show(value)} contains a lone surrogate", path=path) from error
     if not 1 <= size <= bytes_max or _CONTROL.search(value):
         raise Invalid(
-            f"{what} must have 1 to {bytes_max} bytes and no control characters, not {shown(value)}", path=path
+            f"{what} must have 1 to {bytes_max} bytes and no control characters, not {show(value)}", path=path
         )
     return value

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import cast
 
 from worm.clock import Clock, SystemClock, iso_millis
-from worm.errors import Invalid, shown
+from worm.errors import Invalid, show
 from worm.formats import JsonObject, JsonValue, loads, type_name
 from worm.spaces import blobs
 from worm.spaces.blobs import History
@@ -71,7 +71,7 @@ class SpaceTransaction:
         shape = _object(loads(body), "a transaction")
         unknown = sorted(shape.keys() - set(MEMBERS))
         if unknown or "ops" not in shape:
-            what = f"has the unknown member {shown(unknown[0])}" if unknown else "has no member 'ops'"
+            what = f"has the unknown member {show(unknown[0])}" if unknown else "has no member 'ops'"
             raise Invalid(f"the transaction {what}", hint=f"its members are {', '.join(MEMBERS)}")
         ops = [_object(op, f"ops[{at}]") for at, op in enumerate(_array(shape["ops"], "ops"))]
         reads = [_read(read, f"reads[{at}]") for at, read in enumerate(_array(shape.get("reads", []), "reads"))]

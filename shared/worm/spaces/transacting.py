@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from worm.clock import Clock
-from worm.errors import Invalid, NotFound, shown
+from worm.errors import Invalid, NotFound, show
 from worm.formats import JsonObject, JsonValue, dumps, loads_own, same
 from worm.spaces.backend import Backend, Reads, Turn
 from worm.spaces.json_patch import Misfit, apply_patches
@@ -293,7 +293,7 @@ class Committer:
             if isinstance(read, PendingRead):
                 stale += _stale_pending(read, branch, resolved[read.local_seq], found)
             elif read.seq > newest.seq:
-                raise Invalid(f"{shown(read.id)} was read at seq {read.seq}, but the newest commit is {newest.seq}")
+                raise Invalid(f"{show(read.id)} was read at seq {read.seq}, but the newest commit is {newest.seq}")
             elif found > read.seq:
                 stale.append(StaleRead(read.id, branch_name(branch), read.seq, found))
         if stale:
@@ -348,7 +348,7 @@ def earlier_commit(reads: Reads, request: TransactionRequest) -> CommitRow | Non
 
 def used_twice(author: Author) -> Invalid:
     return Invalid(
-        f"session {shown(author.session_id)} already used local_seq {author.local_seq} for another transaction",
+        f"session {show(author.session_id)} already used local_seq {author.local_seq} for another transaction",
         hint="repeat the same transaction, or give the new one a new number",
     )
 
@@ -378,7 +378,7 @@ def _stale_pending(read: PendingRead, branch: str, resolved: int | None, found: 
         return [StaleRead(read.id, branch_name(branch), read.local_seq, None, is_pending=True)]
     if found < resolved:
         raise Invalid(
-            f"transaction {read.local_seq} did not write {shown(read.id)} on {branch_title(branch)}",
+            f"transaction {read.local_seq} did not write {show(read.id)} on {branch_title(branch)}",
             hint="use a confirmed read for documents that others wrote",
         )
     return [StaleRead(read.id, branch_name(branch), resolved, found, is_pending=True)] if found > resolved else []

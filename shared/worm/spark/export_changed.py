@@ -21,7 +21,7 @@ from worm.spark.source.cells import Batches
 from worm.spark.source.entities import CHUNK, Found, Span, changes_of, documents_of
 from worm.spark.source.rows import Reading, Rows
 from worm.spark.source.schema import AFTER, BEFORE, DOCUMENT
-from worm.store import chunked
+from worm.store import in_chunks
 from worm.tables import Changed, HeadsState
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def changed_documents(reading: Reading, between: Between, places: Iterable[pa.Re
     """The documents as they are now. Those that are deleted, or that the filter does not want, are `GONE`. So are those
     that somebody removed together with their history."""
     collection, rows, batches = reading.spec.collection(), Rows(reading), _marked(reading)
-    for some in chunked(between.changed(collection, places, lost=True), CHUNK):
+    for some in in_chunks(between.changed(collection, places, lost=True), CHUNK):
         live = [one.id for one in some if one.is_live]
         shown = {found.id: rows.cells(found) for found in documents_of(collection, live)}
         yield batches.batch([_cells(reading, one.id, shown.get(one.id)) for one in some])
@@ -100,7 +100,7 @@ def _with_ends(steps: Iterable[Found]) -> Iterator[Found]:
 def _batches(reading: Reading, found: Iterable[Found]) -> Iterator[pa.RecordBatch]:
     rows, batches = Rows(reading), _marked(reading)
     shown = (cells for one in found if (cells := rows.cells(one)) is not None)
-    for some in chunked(shown, CHUNK):
+    for some in in_chunks(shown, CHUNK):
         yield batches.batch([{**cells, GONE: False} for cells in some])
 
 

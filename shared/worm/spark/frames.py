@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from worm.store import chunked
+from worm.store import in_chunks
 
 BATCH_ROWS = 10_000
 SEED = 42
@@ -25,7 +25,7 @@ def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Values]:
 
 
 def batches_of(rows: Iterable[Values], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for chunk in chunked(rows, BATCH_ROWS):
+    for chunk in in_chunks(rows, BATCH_ROWS):
         columns = [pa.array(values, field.type) for values, field in zip(zip(*chunk, strict=True), schema, strict=True)]
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 

@@ -31,7 +31,7 @@ from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import unquote_plus
 
-from worm.errors import Corrupt, Invalid, NotFound, shown
+from worm.errors import Corrupt, Invalid, NotFound, show
 from worm.formats import JsonValue, loads_own, shapes
 from worm.store import NULL_VERSION, Store, Version, open_store, split_url
 from worm.values import dataclass
@@ -115,7 +115,7 @@ class Inventory:
             rows = self._csv_rows(body, file.key) if self.format == "CSV" else self._parquet_rows(body, file.key)
             for row in rows:
                 if row["Bucket"] != self.source_bucket:
-                    raise Corrupt(f"has a row of the bucket {shown(row['Bucket'])}", key=file.key, hint=ELSEWHERE)
+                    raise Corrupt(f"has a row of the bucket {show(row['Bucket'])}", key=file.key, hint=ELSEWHERE)
                 version = version_of(row, self.prefix, file.key)
                 if version is not None:
                     yield version
@@ -167,7 +167,7 @@ def open_inventory(url: str, of: str, endpoint_url: str | None = None) -> Invent
     files = tuple(InventoryFile(one["key"], one["size"], one["MD5checksum"].lower()) for one in listed)
     damaged = next((one for one in files if not _MD5.fullmatch(one.md5)), None)
     if damaged is not None:
-        raise Corrupt(f"the MD5 of {damaged.key} is {shown(damaged.md5)}", key=key, hint=ELSEWHERE)
+        raise Corrupt(f"the MD5 of {damaged.key} is {show(damaged.md5)}", key=key, hint=ELSEWHERE)
     root = _files_root(base, key, files)
     return Inventory(source, _created(shape, key), form, columns, files, root, endpoint_url, prefix)
 
@@ -201,13 +201,13 @@ def _place(url: str) -> tuple[str, str]:
     text, scheme, rest = parts
     name = PurePosixPath(rest)
     if name.name != MANIFEST_NAME:
-        raise Invalid(f"{shown(text)} does not end with {MANIFEST_NAME}", hint=f"write s3://bucket/…/{MANIFEST_NAME}")
+        raise Invalid(f"{show(text)} does not end with {MANIFEST_NAME}", hint=f"write s3://bucket/…/{MANIFEST_NAME}")
     if scheme == "s3":
         bucket, key = parts.bucket_and_prefix()
         return f"s3://{bucket}", key
     if scheme == "file":
         return text[: -len(MANIFEST_NAME) - 1], MANIFEST_NAME
-    raise Invalid(f"an inventory cannot be read from {shown(text)}", hint="use s3://bucket/…/manifest.json")
+    raise Invalid(f"an inventory cannot be read from {show(text)}", hint="use s3://bucket/…/manifest.json")
 
 
 def place_of(url: str) -> tuple[str | None, str]:
@@ -223,7 +223,7 @@ def _checked_prefix(source: str, of: str) -> str:
     bucket, prefix = place_of(of)
     if bucket not in (None, source):
         raise Invalid(
-            f"it is the inventory of the bucket {shown(source)}, not of {shown(bucket)}",
+            f"it is the inventory of the bucket {show(source)}, not of {show(bucket)}",
             path="inventory",
             hint="name the manifest of an inventory whose source is this bucket",
         )
@@ -246,7 +246,7 @@ def _columns(shape: Mapping[str, JsonValue], key: str) -> tuple[Format, tuple[st
         columns = [COLUMNS.get(name, name) for name in _PARQUET_FIELD.findall(schema)]
     else:
         raise Invalid(
-            f"the inventory {key} has the format {shown(form)}", path="inventory", hint="configure CSV or Parquet"
+            f"the inventory {key} has the format {show(form)}", path="inventory", hint="configure CSV or Parquet"
         )
     missing = [name for name in _REQUIRED if name not in columns]
     partly = [name for name in _OF_VERSIONS if name not in columns]
@@ -259,7 +259,7 @@ def _columns(shape: Mapping[str, JsonValue], key: str) -> tuple[Format, tuple[st
 def _created(shape: Mapping[str, JsonValue], key: str) -> datetime:
     text = cast(str, shape["creationTimestamp"])
     if not (text.isascii() and text.isdigit()) or len(text) > len("9999999999999"):
-        raise Corrupt(f"creationTimestamp is {shown(text)}, not milliseconds", key=key, hint=ELSEWHERE)
+        raise Corrupt(f"creationTimestamp is {show(text)}, not milliseconds", key=key, hint=ELSEWHERE)
     return _EPOCH + timedelta(milliseconds=int(text))
 
 
@@ -333,7 +333,7 @@ def _flag(value: object, *, default: bool, source: str) -> bool:
         return default
     if value in (_TRUE, _FALSE):
         return value == _TRUE
-    raise Corrupt(f"{shown(value)} is neither true nor false", key=source, hint=ELSEWHERE)
+    raise Corrupt(f"{show(value)} is neither true nor false", key=source, hint=ELSEWHERE)
 
 
 def _size(value: object, source: str) -> int:
@@ -341,13 +341,13 @@ def _size(value: object, source: str) -> int:
         return 0
     if isinstance(value, int) or (isinstance(value, str) and value.isascii() and value.isdigit()):
         return int(value)
-    raise Corrupt(f"{shown(value)} is not a size", key=source, hint=ELSEWHERE)
+    raise Corrupt(f"{show(value)} is not a size", key=source, hint=ELSEWHERE)
 
 
 def _etag(value: object, source: str) -> str:
     if value is None or isinstance(value, str):
         return value or ""
-    raise Corrupt(f"{shown(value)} is not an etag", key=source, hint=ELSEWHERE)
+    raise Corrupt(f"{show(value)} is not an etag", key=source, hint=ELSEWHERE)
 
 
 def _moment(value: object, source: str) -> datetime:
@@ -358,5 +358,5 @@ def _moment(value: object, source: str) -> datetime:
     try:
         moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
     except ValueError as error:
-        raise Corrupt(f"{shown(value)} is not a time", key=source, hint=ELSEWHERE) from error
+        raise Corrupt(f"{show(value)} is not a time", key=source, hint=ELSEWHERE) from error
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

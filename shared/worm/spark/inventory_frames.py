@@ -53,10 +53,10 @@ def shown_by_range(spark: SparkSession, spec: JobSpec, source: Source, ranges: S
 
 
 def _shown_in_file(spec: JobSpec, source: Inventory, starts: Sequence[str], file: InventoryFile) -> Iterator[ShownIn]:
-    return shown(spec, source.versions(file), starts)
+    return show(spec, source.versions(file), starts)
 
 
-def shown(spec: JobSpec, versions: Iterable[Version], starts: Sequence[str]) -> Iterator[ShownIn]:
+def show(spec: JobSpec, versions: Iterable[Version], starts: Sequence[str]) -> Iterator[ShownIn]:
     """One value for neighboring rows of an entity."""
     collection = spec.collection()
     current: tuple[str, Shown] | None = None
@@ -127,4 +127,4 @@ def _utc(frame: DataFrame) -> Column:
 def _shown_rows(spec: JobSpec, name: str, starts: Sequence[str], rows: Iterable[Row]) -> Iterator[ShownIn]:
     prefix = place_of(spec.url)[1]
     versions = (version_of(row.asDict(), prefix, name) for row in rows)
-    return shown(spec, (version for version in versions if version is not None), starts)
+    return show(spec, (version for version in versions if version is not None), starts)

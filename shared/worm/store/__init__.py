@@ -1,7 +1,7 @@
-"""The only room that talks to object storage: buckets, directories, and the memory of this process.
+"""Buckets, directories and process memory behind one interface; documents reach storage only through here.
 
 All stores keep one contract (`Store`). A conditional write is `Won`, `Lost`, `Gone`, or raises `CommitStateUnknown`:
-unclear answers are resolved here, and nobody else sees an HTTP status or a client library. `CasFile` changes one object
+unclear answers are resolved here, and no other room sees the HTTP status of a write. `CasFile` changes one object
 by compare-and-swap under its `Rules`. No document, no schema and no meaning of a key is known here.
 
 - *version*: one state of a key that the store keeps.
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from worm.store.cas import CasFile, Invariant, InvariantBroken, Rules
     from worm.store.memory import MemoryStore
     from worm.store.open import in_the_way, irregular_files, open_store, split_url
-    from worm.store.parallel import THREADS, Pool, Portions, chunked, in_parallel
+    from worm.store.parallel import THREADS, Pool, Portions, in_chunks, in_parallel
     from worm.store.posix import fcntl
     from worm.store.probe import PROBE_PREFIX, ensure_safe, ensure_safe_once, trust
     from worm.store.s3 import DERIVED_TAG, S3Store
@@ -59,7 +59,7 @@ else:
         cas: CasFile Invariant InvariantBroken Rules
         memory: MemoryStore
         open: in_the_way irregular_files open_store split_url
-        parallel: Pool Portions THREADS chunked in_parallel
+        parallel: Pool Portions THREADS in_chunks in_parallel
         posix: fcntl
         probe: PROBE_PREFIX ensure_safe ensure_safe_once trust
         s3: DERIVED_TAG S3Store

@@ -35,7 +35,7 @@ from typing import Literal, Protocol
 from urllib.parse import quote, unquote
 
 from worm import forks
-from worm.errors import Invalid, WormError, shown
+from worm.errors import Invalid, WormError, show
 from worm.values import dataclass
 
 PUT_ID = "worm-put-id"
@@ -62,7 +62,7 @@ Durability = Literal["power", "process"]
 def check_store(given: object) -> None:
     """`Invalid` for what is not a store."""
     if not callable(getattr(given, "put_if_absent", None)):
-        raise Invalid(f"takes a store, not {shown(given)}", path="store", hint="`worm.open_store` opens one")
+        raise Invalid(f"takes a store, not {show(given)}", path="store", hint="`worm.open_store` opens one")
 
 
 def is_directory(store: Store) -> bool:
@@ -478,7 +478,7 @@ def check_key(key: str) -> str:
     """The key itself, or `Invalid` with the reason."""
     reason = _reason_against(key)
     if reason is not None:
-        raise Invalid(f"{shown(key)} cannot be an object key: {reason}", key=key)
+        raise Invalid(f"{show(key)} cannot be an object key: {reason}", key=key)
     return key
 
 
@@ -536,12 +536,12 @@ def check_metadata(metadata: Mapping[str, str] | None, key: str) -> dict[str, st
     for name, value in checked.items():
         if not _NAME.fullmatch(name) or name in _HEADERS:
             raise Invalid(
-                f"metadata name {shown(name)} must be lowercase letters, digits and dashes, and not a header's",
+                f"metadata name {show(name)} must be lowercase letters, digits and dashes, and not a header's",
                 key=key,
             )
         if not _VALUE.fullmatch(value):
             raise Invalid(
-                f"metadata {name} is not printable ASCII: {shown(value)}", key=key, hint="encode with quote_value"
+                f"metadata {name} is not printable ASCII: {show(value)}", key=key, hint="encode with quote_value"
             )
     if sum(len(name) + len(value) for name, value in checked.items()) > METADATA_BYTES_MAX:
         raise Invalid(f"metadata is larger than {METADATA_BYTES_MAX} bytes", key=key)

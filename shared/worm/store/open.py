@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from urllib.parse import unquote, urlsplit
 
 from worm.clock import Clock, Ids
-from worm.errors import Invalid, shown
+from worm.errors import Invalid, show
 from worm.store.base import Durability, Store, check_prefix
 from worm.store.memory import MemoryStore
 
@@ -50,7 +50,7 @@ def open_store(
     if scheme == "file":
         return _open_file(_file_path(text), clock, ids, durability)
     if durability is not None:
-        what = f"durability={shown(durability)} only applies to a directory, and {shown(text)} is not one"
+        what = f"durability={show(durability)} only applies to a directory, and {show(text)} is not one"
         raise Invalid(what, hint="leave it out")
     if scheme == "memory":
         return MemoryStore.named(rest)
@@ -68,14 +68,14 @@ def open_store(
             ids=ids,
             patient=patient,
         )
-    raise Invalid(f"{shown(text)} is not a URL that worm can open", hint=_other_place(scheme, rest))
+    raise Invalid(f"{show(text)} is not a URL that worm can open", hint=_other_place(scheme, rest))
 
 
 def _check_parts(clock: object, ids: object) -> None:
     if clock is not None and not all(callable(getattr(clock, name, None)) for name in ("now", "monotonic", "sleep")):
-        raise Invalid(f"takes a clock, not {shown(clock)}", path="clock", hint="leave it out")
+        raise Invalid(f"takes a clock, not {show(clock)}", path="clock", hint="leave it out")
     if ids is not None and not isinstance(ids, Ids):
-        raise Invalid(f"takes a source of ids, not {shown(ids)}", path="ids", hint="leave it out")
+        raise Invalid(f"takes a source of ids, not {show(ids)}", path="ids", hint="leave it out")
 
 
 class UrlParts(NamedTuple):
@@ -89,15 +89,15 @@ class UrlParts(NamedTuple):
         """The bucket and the prefix of an S3 URL."""
         bucket, _, prefix = self.rest.partition("/")
         if not bucket:
-            raise Invalid(f"{shown(self.text)} does not name a bucket", hint="write s3://bucket or s3://bucket/prefix")
+            raise Invalid(f"{show(self.text)} does not name a bucket", hint="write s3://bucket or s3://bucket/prefix")
         if "?" in self.text or "#" in self.text:
             raise Invalid(
-                f"{shown(self.text)} contains '?' or '#'",
+                f"{show(self.text)} contains '?' or '#'",
                 hint="a URL holds only a bucket and a prefix; pass settings as arguments",
             )
         if not _BUCKET.fullmatch(bucket) or ".." in bucket:
             hint = "use 3 to 63 lowercase letters, digits, dots and dashes; start and end with a letter or a digit"
-            raise Invalid(f"{shown(bucket)} is not a valid bucket name", hint=hint)
+            raise Invalid(f"{show(bucket)} is not a valid bucket name", hint=hint)
         if prefix:
             check_prefix(prefix)
         return bucket, prefix
@@ -112,10 +112,10 @@ def split_url(url: str | Path) -> UrlParts:
     given: object = url
     text = str(given) if isinstance(given, str | Path) else ""
     if not text.strip():
-        raise Invalid(f"{shown(url)} is not a URL or a path", hint=f"use {PLACES}")
+        raise Invalid(f"{show(url)} is not a URL or a path", hint=f"use {PLACES}")
     if text != text.strip() or not text.isprintable():
         raise Invalid(
-            f"{shown(text)} starts or ends with a space, or contains unprintable characters", hint=f"use {PLACES}"
+            f"{show(text)} starts or ends with a space, or contains unprintable characters", hint=f"use {PLACES}"
         )
     found = _SCHEME.match(text)
     if found is None:
@@ -123,12 +123,12 @@ def split_url(url: str | Path) -> UrlParts:
     scheme, rest = found["scheme"].lower(), text[found.end() :]
     if found["slashes"] != "//":
         if len(scheme) == 1:
-            raise Invalid(f"{shown(text)} is a Windows path", hint="worm runs on Linux and macOS; write a/path")
+            raise Invalid(f"{show(text)} is a Windows path", hint="worm runs on Linux and macOS; write a/path")
         name = rest.strip("/")
         hint = f"write {scheme}://{name}" if scheme in ("s3", "memory") else f"write {scheme}:///absolute/path"
         if scheme not in ("s3", "memory", "file", "sqlite"):
             hint = f"use {PLACES}; for a directory of this name, write ./{text}"
-        raise Invalid(f"{shown(text)} is neither a URL nor a path", hint=hint)
+        raise Invalid(f"{show(text)} is neither a URL nor a path", hint=hint)
     return UrlParts(text, scheme, rest)
 
 
@@ -169,7 +169,7 @@ def _directory(text: str) -> Path:
     try:
         return Path(text).expanduser() if text.startswith("~") else Path(text)
     except RuntimeError as error:
-        raise Invalid(f"{shown(text)}: {error}", hint=f"for a directory of this name, write ./{text}") from error
+        raise Invalid(f"{show(text)}: {error}", hint=f"for a directory of this name, write ./{text}") from error
 
 
 def _open_file(path: Path, clock: Clock | None, ids: Ids | None, durability: Durability | None) -> Store:
@@ -190,7 +190,7 @@ def _open_file(path: Path, clock: Clock | None, ids: Ids | None, durability: Dur
 def _file_path(url: str) -> Path:
     parts = urlsplit(url)
     if parts.netloc not in ("", "localhost"):
-        raise Invalid(f"{shown(url)} names another machine", hint="write file:///absolute/path")
+        raise Invalid(f"{show(url)} names another machine", hint="write file:///absolute/path")
     if not parts.path or "?" in url or "#" in url:
-        raise Invalid(f"{shown(url)} has no path", hint="write file:///absolute/path, with %3F for '?' and %23 for '#'")
+        raise Invalid(f"{show(url)} has no path", hint="write file:///absolute/path, with %3F for '?' and %23 for '#'")
     return Path(unquote(parts.path))

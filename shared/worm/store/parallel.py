@@ -173,7 +173,7 @@ class Pool:
             turns.took(requests.bytes_read - before)
 
 
-def chunked(items: Iterable[T], size: int) -> Iterator[list[T]]:
+def in_chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
     """The items in order, `size` at a time; the last list may be shorter. Takes no more items than it yields."""
     rest = iter(items)
     while chunk := list(islice(rest, size)):

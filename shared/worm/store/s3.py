@@ -38,7 +38,7 @@ from obstore.store import S3Store as ObjectClient
 
 from worm import forks
 from worm.clock import Clock, Ids, SystemClock, attempts
-from worm.errors import Denied, Invalid, Unavailable, WormError, shown
+from worm.errors import Denied, Invalid, Unavailable, WormError, show
 from worm.store.base import (
     NOT_MODIFIED,
     Attempt,
@@ -98,7 +98,7 @@ def endpoint_of(given: str | None) -> str | None:
     hint = (
         "set AWS_ENDPOINT_URL (--endpoint-url, endpoint_url=) to a URL such as http://localhost:9000; for AWS, unset it"
     )
-    raise Invalid(f"the endpoint {shown(url)} is not a server's URL", hint=hint)
+    raise Invalid(f"the endpoint {show(url)} is not a server's URL", hint=hint)
 
 
 def _is_server(url: str) -> bool:
@@ -117,7 +117,7 @@ def region_of(given: str | None) -> str | None:
     name: object = given or _from_environment(REGIONS)
     if name is None or (isinstance(name, str) and _REGION.fullmatch(name)):
         return name
-    raise Invalid(f"{shown(name)} is not a valid region name", hint="set AWS_REGION to a name such as eu-central-1")
+    raise Invalid(f"{show(name)} is not a valid region name", hint="set AWS_REGION to a name such as eu-central-1")
 
 
 def _from_environment(names: Sequence[str]) -> str | None:

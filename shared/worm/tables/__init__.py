@@ -1,4 +1,12 @@
-"""Manifests, indexes, and the fold that keeps them in line with the recorded history."""
+"""The tables of a collection: manifest, indexes and heads, in one file each or spread over many under one root.
+
+A `Table` folds changes and gives a `TableView`, the rows as of one root. `Lake` is the Delta table of a model; `tasks/`
+divide a rebuild or a verify into ranges, whatever runs them. Files are stored before the root that names them, so a
+reader sees the table before a change or after it, and a fold may run twice.
+
+All of it can be built again from documents and histories. This room never writes a document or an entry, and knows
+nothing of spaces, sessions and events.
+"""
 
 from __future__ import annotations
 

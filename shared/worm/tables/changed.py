@@ -32,7 +32,7 @@ from typing import ClassVar, Self, TypeVar, cast
 from worm.collections import Collection, Head, Heads, IdRange
 from worm.errors import Corrupt, Expired, Invalid
 from worm.formats import JsonObject, JsonValue, dumps, loads, shapes
-from worm.store import chunked
+from worm.store import in_chunks
 from worm.tables.pieces import KEPT, Pieces
 from worm.tables.root import Piece, decode_directory
 from worm.tables.tree import HeadsTree
@@ -258,7 +258,7 @@ class HeadsDifference:
 
     def _each(self, files: Iterable[str]) -> Iterator[tuple[str, Heads]]:
         """The content of files, a few at a time."""
-        for some in chunked(files, FILES_AT_ONCE):
+        for some in in_chunks(files, FILES_AT_ONCE):
             yield from zip(some, self._heads.get(some), strict=True)
             self._heads.keep(set())
 

@@ -18,7 +18,7 @@ from typing import Generic, Protocol, Self, TypeVar
 
 from worm.collections import Change, Heads, Row
 from worm.formats import IndexDef, ModelDef, loads_own
-from worm.store import chunked, in_parallel
+from worm.store import in_chunks, in_parallel
 from worm.tables.index import IndexEntries, NewIndex, new_index
 from worm.tables.manifest import MadeRows, Manifest, is_stale
 from worm.tables.pieces import NewFile, new_file
@@ -306,7 +306,7 @@ def new_base(
     gathered = [IndexEntries(definition) for definition in layout.indexes]
     pieces: list[Piece] = []
     revision = 0
-    for batch in chunked(enumerate(parts), layout.writers):
+    for batch in in_chunks(enumerate(parts), layout.writers):
         files = in_parallel(lambda one: layout.partition(one[0], *one[1]), batch)
         yield NewFiles(files)
         pieces += [file.piece for file in files]

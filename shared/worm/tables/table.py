@@ -19,7 +19,7 @@ from typing import cast
 from worm.collections import Change, Collection, Heads
 from worm.errors import Corrupt, Denied, Invalid, Unavailable
 from worm.formats import IndexDef, JsonValue, loads_own, shapes
-from worm.store import CasFile, chunked
+from worm.store import CasFile, in_chunks
 from worm.tables.build import (
     DocumentNews,
     Progress,
@@ -279,7 +279,7 @@ class Table:
     def _fold_unknown(self, changes: Sequence[Change]) -> None:
         """Fold those of the changes that the manifest lacks: a process may have died between an entry and its fold, and
         nothing would find it once the heads have the entry."""
-        for some in chunked((change for change in changes if change.head is not None), UNKNOWN_AT_ONCE):
+        for some in in_chunks((change for change in changes if change.head is not None), UNKNOWN_AT_ONCE):
             known = self.manifest.among(change.id for change in some)
             seqs = {} if known is None else known.seqs
             newer = [one for one in some if one.head is not None and one.head.seq > seqs.get(one.id, 0)]

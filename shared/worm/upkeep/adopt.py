@@ -18,9 +18,9 @@ from dataclasses import replace
 
 from worm.clock import iso_seconds
 from worm.collections import Collection, Heads, Row, layout
-from worm.errors import Invalid, WormError, shown
+from worm.errors import Invalid, WormError, show
 from worm.formats import Schema
-from worm.store import Read, Store, check_store, chunked
+from worm.store import Read, Store, check_store, in_chunks
 from worm.tables import Manifest, Table, build_manifest
 from worm.upkeep.push_plan import ModelProgress, PushPlan, ScanScope, plan_over, unwatched
 from worm.upkeep.pushed_schema import Adopted, PushReport, push_over
@@ -52,7 +52,7 @@ def push(
     session = Session(store, schema=Schema.require(schema))
     for name, function in (("planned", planned), ("progress", progress)):
         if not callable(function):
-            raise Invalid(f"takes a function, not {shown(function)}", path=name)
+            raise Invalid(f"takes a function, not {show(function)}", path=name)
     return push_session(session, force=force, adopt=adopt, sample=sample, planned=planned, progress=progress)
 
 
@@ -162,7 +162,7 @@ class _Adoption:
 
     def _explain(self, ids: Iterable[str]) -> None:
         """Why they have no row."""
-        for chunk in chunked(ids, CHUNK):
+        for chunk in in_chunks(ids, CHUNK):
             reads = [Read(self._collection.documents.key(one)) for one in chunk]
             found = self._collection.store.get_many(reads, max_bytes=self._collection.max_bytes)
             for entity_id, item in zip(chunk, found, strict=True):

@@ -14,7 +14,7 @@ from importlib import resources
 from pathlib import Path
 from typing import ClassVar
 
-from worm.errors import Invalid, shown
+from worm.errors import Invalid, show
 from worm.formats import JsonValue, loads
 from worm.values import dataclass
 
@@ -127,7 +127,7 @@ class Prices:
         prices: dict[str, float] = {}
         for price, one in usd.items():
             if isinstance(one, bool) or not isinstance(one, int | float) or one < 0:
-                raise Invalid(f"{name}: {price} must be a number of at least 0, not {shown(one)}")
+                raise Invalid(f"{name}: {price} must be a number of at least 0, not {show(one)}")
             prices[price] = float(one)
         region, date, source = (str(value.get(key) or "unknown") for key in ("region", "date", "source"))
         return cls(region, date, source, prices)

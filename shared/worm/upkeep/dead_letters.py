@@ -32,7 +32,7 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from worm.clock import iso_seconds
-from worm.errors import Invalid, NotFound, Unavailable, WormError, shown
+from worm.errors import Invalid, NotFound, Unavailable, WormError, show
 from worm.formats import JsonValue, loads
 from worm.upkeep.deployment.aws import Aws, asking
 from worm.upkeep.deployment.stack import DEAD_LETTERS, FUNCTION, QUEUE, Stack
@@ -269,7 +269,7 @@ def queues_of(aws: Aws, stack: Stack, name: str | None = None) -> list[DeadLette
     urls, sources, functions = stack.of_workers(DEAD_LETTERS), stack.of_workers(QUEUE), stack.of_workers(FUNCTION)
     if name is not None and name not in urls:
         known = ", ".join(sorted(urls)) or "none at all"
-        raise NotFound(f"the stack {stack.name!r} has no dead-letter queue for {shown(name)}", hint=f"it has {known}")
+        raise NotFound(f"the stack {stack.name!r} has no dead-letter queue for {show(name)}", hint=f"it has {known}")
     chosen = sorted(urls) if name is None else [name]
     return [
         DeadLetterQueue(aws, one, urls[one], source_url=sources.get(one), function=functions.get(one)) for one in chosen

@@ -14,7 +14,7 @@ from datetime import timedelta
 from worm.clock import Deadline
 from worm.collections import Collection, Trashed, layout
 from worm.errors import Corrupt, Invalid, WormError
-from worm.store import Listed, Won, chunked
+from worm.store import Listed, Won, in_chunks
 from worm.upkeep.session import Session
 
 CHUNK = 64
@@ -73,7 +73,7 @@ class Purge:
             except WormError as error:
                 return error
 
-        for chunk in chunked(old, CHUNK):
+        for chunk in in_chunks(old, CHUNK):
             for one, outcome in zip(chunk, self._session.in_parallel(remove, chunk), strict=True):
                 if isinstance(outcome, WormError):
                     report.problems[one.key] = str(outcome)
@@ -114,7 +114,7 @@ class Purge:
                 return error
 
         expired = trash.expired(self._session.clock.now(), on_corrupt=corrupt)
-        chunks = chunked(expired, CHUNK)
+        chunks = in_chunks(expired, CHUNK)
         while deadline() > 0:
             chunk = next(chunks, None)
             if chunk is None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from worm.collections import Collection, UniqueValue, layout
-from worm.errors import Hint, Invalid, SchemaDiffers, shown
+from worm.errors import Hint, Invalid, SchemaDiffers, show
 from worm.formats import (
     SYSTEM_FIELDS,
     FieldDef,
@@ -28,7 +28,7 @@ from worm.formats import (
     Schema,
     dumps,
 )
-from worm.store import Object, Read, Store, chunked
+from worm.store import Object, Read, Store, in_chunks
 from worm.upkeep.pushed_schema import STRANDED_HINT, predecessors, pushed_before, stranding, successor
 from worm.upkeep.session import Session
 
@@ -144,7 +144,7 @@ class PushPlan:
         """What pushing the schema would do. Reads only. `sample`: check at most this many documents of each model (0:
         none). `check_new` False: documents of new models are not checked."""
         if sample is not None and (type(sample) is not int or sample < 0):
-            raise Invalid(f"must be a whole number of at least 0, not {shown(sample)}", path="sample")
+            raise Invalid(f"must be a whole number of at least 0, not {show(sample)}", path="sample")
         scope = ScanScope(sample, check_new, progress)
         return plan_over(store, store.get(layout.SCHEMA_KEY), schema, scope)
 
@@ -411,7 +411,7 @@ def _documents(
     reject: Callable[[str, Invalid], None] = lambda entity_id, mistake: None,
 ) -> Iterator[tuple[str, Row]]:
     """The valid documents of these ids."""
-    for number, chunk in enumerate(chunked(ids, CHUNK)):
+    for number, chunk in enumerate(in_chunks(ids, CHUNK)):
         scope.progress(collection.name, number * CHUNK, len(ids))
         reads = [Read(collection.documents.key(one)) for one in chunk]
         for entity_id, item in zip(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from worm import forks
 from worm.clock import Clock, Ids, SystemClock
 from worm.collections import Collection, StorageResolver, layout
-from worm.errors import Invalid, NotFound, shown
+from worm.errors import Invalid, NotFound, show
 from worm.formats import Schema
 from worm.store import NotModified, Pool, Store, acceptable, ensure_safe, trust
 from worm.tables import Table
@@ -77,7 +77,7 @@ def _prefix(values: Mapping[str, str]) -> str:
         return ""
     path = text.removesuffix("/")
     if not acceptable(path) or any(segment.startswith(".") for segment in path.split("/")):
-        what = f"the environment variable WORM_PREFIX must be empty or a path such as team/data/, not {shown(text)}"
+        what = f"the environment variable WORM_PREFIX must be empty or a path such as team/data/, not {show(text)}"
         raise Invalid(
             what, hint="set the stack's KeyPrefix: no leading or double slash, no name that starts with a dot"
         )
@@ -89,7 +89,7 @@ def _positive(values: Mapping[str, str], name: str, default: int) -> int:
     if not text:
         return default
     if not text.isdecimal() or int(text) < 1:
-        raise Invalid(f"the environment variable {name} must be a positive whole number, not {shown(text)}")
+        raise Invalid(f"the environment variable {name} must be a positive whole number, not {show(text)}")
     return int(text)
 
 

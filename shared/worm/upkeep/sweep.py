@@ -25,7 +25,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from worm.clock import Deadline
-from worm.errors import Invalid, WormError, shown
+from worm.errors import Invalid, WormError, show
 from worm.spaces import Materialized
 from worm.tables import Table
 from worm.upkeep.materialize import Materializer
@@ -57,7 +57,7 @@ def scheduled(environment: Mapping[str, str] | None = None) -> Scheduled:
     except ValueError:
         hours = -1.0
     if not 0 <= hours < math.inf:
-        what = f"the environment variable WORM_SWEEP_EVERY must be a number of hours from 0, not {shown(text)}"
+        what = f"the environment variable WORM_SWEEP_EVERY must be a number of hours from 0, not {show(text)}"
         raise Invalid(what, hint="set the stack's SweepEvery")
     return Scheduled(hours * 3600, BUILDS_MAX)
 

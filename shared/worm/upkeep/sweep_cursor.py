@@ -15,7 +15,7 @@ from typing import cast
 from worm.clock import iso_seconds, moment_of
 from worm.collections import Collection, IdRange
 from worm.errors import Corrupt
-from worm.formats import JsonObject, dumps, id_segment, loads_own, shapes
+from worm.formats import JsonObject, dumps, encode_id, loads_own, shapes
 from worm.values import dataclass
 
 CURSOR = shapes.record(
@@ -93,4 +93,4 @@ def _id_of_key(collection: Collection, key: str) -> str:
     """An id before which everything is done after a listing of the keys up to this one. Escaped ids come before most
     others in a listing, and an id that another one extends may come after it (`id_ranges.py`)."""
     entity_id = (collection.resolver.parse(key).id if key else None) or ""
-    return IdRange.punctual(entity_id) if id_segment(entity_id) == entity_id else ""
+    return IdRange.punctual(entity_id) if encode_id(entity_id) == entity_id else ""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 
 from worm.clock import Deadline
 from worm.collections import Collection, IdRange, Scan
-from worm.formats import id_segment
+from worm.formats import encode_id
 from worm.store import Version
 
 PAGE = 1_000
@@ -128,7 +128,7 @@ class RangeListing:
 
 
 def _is_plain(entity_id: str) -> bool:
-    return id_segment(entity_id) == entity_id
+    return encode_id(entity_id) == entity_id
 
 
 def _is_before_escaped(within: IdRange) -> bool:

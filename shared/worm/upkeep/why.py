@@ -26,7 +26,7 @@ from urllib.parse import unquote, urlsplit
 
 from worm.clock import iso_seconds
 from worm.collections import Collection, Head, IdRange, KeyInfo, KeyKind, OplogEntry, StorageResolver
-from worm.errors import Corrupt, Hint, Invalid, shown
+from worm.errors import Corrupt, Hint, Invalid, show
 from worm.formats import ModelDef, unescape_id
 from worm.store import Object, ObjectInfo, Store, acceptable
 from worm.tables import Manifest
@@ -65,7 +65,7 @@ def key_of(store: Store, text: str) -> str:
     url = store.url
     if "://" in text and text.startswith((S3, "file://", "memory://")):
         if not text.startswith(f"{url}/"):
-            raise Invalid(f"{shown(text)} is not in {url}", hint=ELSEWHERE)
+            raise Invalid(f"{show(text)} is not in {url}", hint=ELSEWHERE)
         return text[len(url) + 1 :]
     return _key_of_path(Path(unquote(urlsplit(url).path)), text) if url.startswith("file://") else text
 
@@ -80,7 +80,7 @@ def _key_of_path(root: Path, text: str) -> str:
     except (OSError, ValueError):  # a key can be longer than a path, or have a null character
         return text
     if not resolved.is_relative_to(root):
-        raise Invalid(f"{shown(text)} is not in {root}", hint=ELSEWHERE)
+        raise Invalid(f"{show(text)} is not in {root}", hint=ELSEWHERE)
     return resolved.relative_to(root).as_posix()
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from worm.errors import Invalid, shown
+from worm.errors import Invalid, show
 from worm.formats import JsonObject, JsonValue, dumps, frames, type_name
 from worm.log.common import check_name
 
@@ -138,7 +138,7 @@ class Record:
         token = value.get("op")
         build = _BUILD.get(token) if isinstance(token, str) else None
         if build is None:
-            raise Invalid(f"unknown op {shown(token)}" if "op" in value else "op is missing")
+            raise Invalid(f"unknown op {show(token)}" if "op" in value else "op is missing")
         _check_members(value, str(token))
         lsn = _natural(value["lsn"], "lsn")
         txn = _natural(value["txn"], "txn") if "txn" in value else None
@@ -168,7 +168,7 @@ def _check_members(value: Mapping[str, JsonValue], token: str) -> None:
 
 def _natural(value: JsonValue, what: str) -> int:
     if type(value) is not int or value < 0:
-        raise Invalid(f"{what} must be a whole number from 0 up, not {shown(value)}")
+        raise Invalid(f"{what} must be a whole number from 0 up, not {show(value)}")
     return value
 
 
@@ -176,7 +176,7 @@ def _milliseconds(value: JsonValue) -> int:
     if isinstance(value, dict) and value.keys() == {_DATE}:
         value = value[_DATE]
     if type(value) is not int:
-        raise Invalid(f"ts must be a time in milliseconds, not {shown(value)}")
+        raise Invalid(f"ts must be a time in milliseconds, not {show(value)}")
     return value
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from worm.errors import Conflict, Invalid, NotFound, shown
+from worm.errors import Conflict, Invalid, NotFound, show
 from worm.formats import (
     MISSING,
     FieldsDef,
@@ -145,9 +145,9 @@ class Draft:
 def _check(change: Insert | Replace | Delete, key: bytes, there: bool) -> None:
     if isinstance(change, Insert):
         if there:
-            raise Conflict(f"{shown(change.ns)} already has a document with _id {key.decode()}")
+            raise Conflict(f"{show(change.ns)} already has a document with _id {key.decode()}")
     elif not there:
-        raise NotFound(f"{shown(change.ns)} has no document with _id {key.decode()}")
+        raise NotFound(f"{show(change.ns)} has no document with _id {key.decode()}")
 
 
 class StoreState:
@@ -185,7 +185,7 @@ class StoreState:
         """The documents with this value of an indexed field; `NotFound` without an index."""
         found = self.namespaces.get(ns)
         if found is None or name not in found.indexes:
-            raise NotFound(f"{shown(ns)} has no index on {shown(name)}", hint="create one with create_index")
+            raise NotFound(f"{show(ns)} has no index on {show(name)}", hint="create one with create_index")
         return [found.documents[key] for key in in_order(found.indexes[name].get(dumps(value), ()))]
 
     def apply(self, change: Change) -> None:
@@ -298,7 +298,7 @@ class Spec:
         """Raise `Invalid`, with every broken rule, for a document that breaks one."""
         problems = self.problems_of(dict(doc))
         if problems:
-            raise _invalid(f"the document violates the spec of {shown(ns)}", problems)
+            raise _invalid(f"the document violates the spec of {show(ns)}", problems)
 
 
 def compile_spec(raw: JsonObject, ns: str) -> Spec:
@@ -307,7 +307,7 @@ def compile_spec(raw: JsonObject, ns: str) -> Spec:
     spec = FieldsDef.read(raw, "", problems)
     problems = problems or spec.mistakes()
     if problems:
-        raise _invalid(f"spec of {shown(ns)}", problems)
+        raise _invalid(f"spec of {show(ns)}", problems)
     return Spec(raw, spec.check("_id"))
 
 

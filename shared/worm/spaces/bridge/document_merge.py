@@ -18,7 +18,7 @@ from worm.spaces.merging import MergePlan, Policy, combined, policy_name
 from worm.spaces.results import BothChanged, BranchMoved, Committed, MergeConflict, ReadConflict
 from worm.spaces.rows import DELETE, MAIN, branch_name, check_branch
 from worm.spaces.space import Space
-from worm.store import chunked
+from worm.store import in_chunks
 
 ATTEMPTS = 10
 ASKED_AT_ONCE = 200
@@ -105,7 +105,7 @@ class DocumentMerge:
     def _before(self, plan: MergePlan) -> dict[str, JsonObject | None]:
         """The current state in `into` of all documents of the plan. Those that its log never had may be uploads."""
         found: dict[str, JsonObject | None] = {}
-        for some in chunked(sorted(plan.values), ASKED_AT_ONCE):
+        for some in in_chunks(sorted(plan.values), ASKED_AT_ONCE):
             for entity, state in self.space.read_many(some, branch=self.into, at=plan.at).items():
                 found[entity] = state.value if state.seq > 0 else self._uploaded(entity, plan.at)
         return found
@@ -116,7 +116,7 @@ class DocumentMerge:
         changes = self._own_changes()
         asked = [one for one, (is_deletion, _) in changes.items() if is_deletion and one not in plan.values]
         gone: dict[str, JsonObject | None] = {}
-        for some in chunked(sorted(asked), ASKED_AT_ONCE):
+        for some in in_chunks(sorted(asked), ASKED_AT_ONCE):
             for entity, state in self.space.read_many(some, branch=self.into, at=plan.at).items():
                 if state.seq == 0 and self._uploaded(entity, plan.at) is not None:
                     gone[entity] = None

@@ -20,7 +20,7 @@ from worm.spaces.opening import database_id
 from worm.spaces.results import Entity, LogEntry
 from worm.spaces.rows import MAIN
 from worm.spaces.space import Space
-from worm.store import Object, ObjectInfo, Read, Version, chunked
+from worm.store import Object, ObjectInfo, Read, Version, in_chunks
 
 CHUNK = 500
 COMMIT_SEQ = "worm-commit-seq"
@@ -288,7 +288,7 @@ class SpaceOrigins(origins.PlainOrigins):
         if space is None:
             return
         applied, ids = self.applied(), list(collection.current_ids())
-        for chunk in chunked(ids, CHUNK):
+        for chunk in in_chunks(ids, CHUNK):
             some = {entity_name(collection.name, one): one for one in chunk}
             states = space.read_many(list(some))
             reads = [Read(collection.documents.key(one)) for one in some.values()]

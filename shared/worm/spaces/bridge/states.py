@@ -21,7 +21,7 @@ from worm.spaces.bridge.origins import SpaceOrigins, commit_in, entity_name
 from worm.spaces.results import Entity
 from worm.spaces.rows import MAIN, branch_title
 from worm.spaces.space import Space
-from worm.store import chunked
+from worm.store import in_chunks
 from worm.tables import TableView
 
 CHUNK = 500
@@ -135,7 +135,7 @@ class SpaceStates:
         prefix, found = entity_name(self._collection.name, ""), dict[str, DocumentState]()
         wanted = sorted(one for one in entities if one.startswith(prefix))
         fork = space.fork(self._branch, seq) if wanted else 0
-        for chunk in chunked(wanted, CHUNK):
+        for chunk in in_chunks(wanted, CHUNK):
             for entity, state in space.read_many(chunk, branch=self._branch, at=seq).items():
                 entity_id = entity.removeprefix(prefix)
                 found[entity_id] = self.state_of(entity_id, state, fork)

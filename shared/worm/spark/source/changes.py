@@ -27,7 +27,7 @@ from worm.spark.source.cells import Batches
 from worm.spark.source.entities import AT_ONCE, Span, changes_of
 from worm.spark.source.rows import Reading, Rows
 from worm.spark.source.schema import AFTER, BEFORE
-from worm.store import chunked, in_parallel
+from worm.store import in_chunks, in_parallel
 from worm.tables import Changed, HeadsState, Table
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Leg:
             fresh = (one for one in changed if not one.head.ts or one.head.ts >= self.since)
             found = (
                 span
-                for some in chunked(fresh, AT_ONCE)
+                for some in in_chunks(fresh, AT_ONCE)
                 for span in in_parallel(lambda one: self._timed(collection, one), some)
             )
         return (span for span in found if len(span) > 0)

@@ -16,7 +16,7 @@ from worm.collections import Collection, Document, IdRange, KeyKind, OplogEntry,
 from worm.errors import Corrupt, Invalid
 from worm.formats import JsonObject, JsonValue, dumps, loads_document
 from worm.spark.source.options import At
-from worm.store import Object, Read, chunked, in_parallel
+from worm.store import Object, Read, in_chunks, in_parallel
 
 CHUNK = 500
 AT_ONCE = 64
@@ -40,7 +40,7 @@ Source = Callable[[Collection, IdRange], Iterator[list[Found]]]
 
 def documents(collection: Collection, within: IdRange) -> Iterator[list[Found]]:
     """The current documents."""
-    for ids in chunked(collection.current_ids(within), CHUNK):
+    for ids in in_chunks(collection.current_ids(within), CHUNK):
         yield list(documents_of(collection, ids))
 
 
@@ -62,7 +62,7 @@ def documents_at(at: At) -> Source:
         return None if found is None else Found(entity_id, collection.as_row(entity_id, found), {})
 
     def read(collection: Collection, within: IdRange) -> Iterator[list[Found]]:
-        for recorded in chunked(sorted(collection.recorded_seqs(within).items()), AT_ONCE):
+        for recorded in in_chunks(sorted(collection.recorded_seqs(within).items()), AT_ONCE):
             states = in_parallel(lambda one: state(collection, *one), recorded)
             yield [one for one in states if one is not None]
 
@@ -78,7 +78,7 @@ def history(at: At | None) -> Source:
             for entity_id, entries in _histories(collection, within)
             for row in _replayed(collection, entity_id, _up_to(entries, at))
         )
-        yield from chunked(rows, CHUNK)
+        yield from in_chunks(rows, CHUNK)
 
     return read
 
@@ -87,7 +87,7 @@ def trash(now: datetime) -> Source:
     """What can be restored as of `now`."""
 
     def read(collection: Collection, within: IdRange) -> Iterator[list[Found]]:
-        for ids in chunked(_trashed_ids(collection, within), CHUNK):
+        for ids in in_chunks(_trashed_ids(collection, within), CHUNK):
             yield _trashed(collection, ids, now)
 
     return read
@@ -150,7 +150,7 @@ def changes_of(collection: Collection, spans: Iterable[Span], *, with_documents:
         for span, before, entries in _read(collection, some, with_documents)
         for row in _changes(collection, span.id, before, entries, with_documents)
     )
-    yield from chunked(rows, CHUNK)
+    yield from in_chunks(rows, CHUNK)
 
 
 def _together(spans: Iterable[Span]) -> Iterator[list[Span]]:

@@ -30,7 +30,7 @@ from worm.spark.source.cells import Cells
 from worm.spark.source.entities import CHUNK, documents_of
 from worm.spark.source.rows import Reading, Rows, read_range
 from worm.spark.source.schema import CORRUPT, documents_schema
-from worm.store import chunked
+from worm.store import in_chunks
 from worm.tables import Columns, Part, SharedTable, TableShare, cells
 
 LOG = logging.getLogger(__name__)
@@ -197,7 +197,7 @@ class _TableRows:
 
         if positions:
             yield self._rows.fitted(len(positions), values_of, lambda at: part.id(positions[at]))
-        for ids in chunked([part.id(at) for at in sorted(short)], CHUNK):
+        for ids in in_chunks([part.id(at) for at in sorted(short)], CHUNK):
             yield from self._rows.found(list(documents_of(self._collection, ids)))
 
     def _short(self, part: Part, matching: Sequence[int], changed: AbstractSet[str]) -> set[int]:

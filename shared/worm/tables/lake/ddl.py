@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, TypeAlias, get_args
 
-from worm.errors import Invalid, shown
+from worm.errors import Invalid, show
 from worm.tables.lake.publish import Publisher
 from worm.tables.parquet import ETAG, ID, REST, SEQ, ColumnKind
 
@@ -17,7 +17,7 @@ def ddl(lake: Publisher, engine: str) -> str:
     """The statement for the engine; for Glue, the input of `aws glue create-table`."""
     written = _WRITERS.get(engine)
     if written is None:
-        raise Invalid(f"engine {shown(engine)} is unknown, choose one of {', '.join(ENGINES)}")
+        raise Invalid(f"engine {show(engine)} is unknown, choose one of {', '.join(ENGINES)}")
     return written(lake.table.collection.name, lake)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from worm.errors import Invalid, shown
+from worm.errors import Invalid, show
 from worm.formats import JsonObject
 from worm.store import Listed, in_parallel
 from worm.tables.lake.actions import LOG_DAYS, RETENTION_DAYS
@@ -74,7 +74,7 @@ def vacuum(lake: Publisher, *, retention_days: int = RETENTION_DAYS, dry_run: bo
     """
     given: object = retention_days
     if not isinstance(given, int) or given < 0:
-        raise Invalid(f"must be a number of days, not {shown(given)}", path="retention_days")
+        raise Invalid(f"must be a number of days, not {show(given)}", path="retention_days")
     now = lake.clock.now()
     listed = list(lake.store.list(lake.directory))
     entries = lake.log.entries(listed)

@@ -32,7 +32,7 @@ from typing import Generic, Literal
 from worm.collections import Collection, Heads, IdRange
 from worm.errors import Corrupt
 from worm.formats import JsonValue, dumps
-from worm.store import chunked, in_parallel
+from worm.store import in_chunks, in_parallel
 from worm.tables.build import CHUNK, newest_changes, read_rows
 from worm.tables.layout import T
 from worm.tables.manifest import Manifest
@@ -317,7 +317,7 @@ def _read_again(collection: Collection, ids: Sequence[str], known: set[str]) -> 
     if not collection.definition.oplog:
         yield from (row for row in _read_documents(collection, ids) if row.id in known or not row.is_gone)
         return
-    for chunk in chunked(ids, CHUNK):
+    for chunk in in_chunks(ids, CHUNK):
         listed = zip(chunk, in_parallel(collection.oplog.seqs, chunk), strict=True)
         found = newest_changes(collection, {one: seqs for one, seqs in listed if seqs.last})
         rows = {change.id: StagedRow.of(change) for change in found}
@@ -325,7 +325,7 @@ def _read_again(collection: Collection, ids: Sequence[str], known: set[str]) -> 
 
 
 def _read_documents(collection: Collection, ids: Sequence[str]) -> Iterator[StagedRow]:
-    for chunk in chunked(ids, CHUNK):
+    for chunk in in_chunks(ids, CHUNK):
         read = read_rows(collection, chunk)
         for entity_id in chunk:
             found = read[entity_id]

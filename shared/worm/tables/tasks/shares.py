@@ -14,7 +14,7 @@ from functools import cached_property
 
 from worm.collections import Collection, IdRange
 from worm.errors import Corrupt
-from worm.store import chunked
+from worm.store import in_chunks
 from worm.tables.manifest import Manifest
 from worm.tables.parquet_part import Decoded
 from worm.tables.parts import ParsedPart, Part, RawPart
@@ -99,7 +99,7 @@ class SharedTable:
         ]
         deltas = () if is_small else root.deltas
         readers = max(readers, IdRange.least_for(root.count))
-        return [TableShare(tuple(some), deltas) for some in chunked(slices, -(-len(slices) // readers))]
+        return [TableShare(tuple(some), deltas) for some in in_chunks(slices, -(-len(slices) // readers))]
 
 
 class OpenShare:

@@ -30,7 +30,7 @@ from typing import Generic, Literal, cast
 from worm.collections import Change, Collection, Head, Heads, IdRange, IdWalk, OplogEntry, Row
 from worm.errors import Corrupt
 from worm.formats import JsonValue, dumps, loads_own, shapes
-from worm.store import chunked, in_parallel
+from worm.store import in_chunks, in_parallel
 from worm.tables.build import CHUNK, empty_manifest, is_recorded, newest_changes, read_rows
 from worm.tables.index import Index, NewIndex
 from worm.tables.layout import PARTITION_BYTES, Edit, Layout, NewFiles, T, of_pieces
@@ -237,7 +237,7 @@ class SourceRows:
     def _documents(self) -> Iterator[StagedRow]:
         walk = IdWalk.of_documents(self._collection, self._within)
         for part in walk:
-            for chunk in chunked(part, CHUNK):
+            for chunk in in_chunks(part, CHUNK):
                 for entity_id, found in read_rows(self._collection, chunk).items():
                     if found.etag is not None:  # otherwise it was deleted after the listing
                         yield StagedRow(entity_id, found.row, None, found.etag, found.modified)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 from urllib.parse import unquote_plus
 
-from worm.errors import Invalid, shown
+from worm.errors import Invalid, show
 from worm.formats import JsonValue, loads
 
 
@@ -153,7 +153,7 @@ def _notification(record: JsonValue) -> Iterator[tuple[str, KeyHint]]:
 def _expect(shape: Mapping[str, JsonValue], name: str, kind: type) -> JsonValue:
     value = shape.get(name)
     if not isinstance(value, kind):
-        raise Invalid(f"the event has no {shown(name)} of type {kind.__name__}")
+        raise Invalid(f"the event has no {show(name)} of type {kind.__name__}")
     return value
 
 

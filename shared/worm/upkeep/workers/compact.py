@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from worm.clock import Deadline
 from worm.errors import Invalid
-from worm.formats import segment_problem
+from worm.formats import path_name_problem
 from worm.log import databases
 from worm.pages import CompactReport, Maintainer
 from worm.upkeep.session import Session
@@ -31,7 +31,7 @@ class Compact:
     def run(self, left: Deadline, names: Iterable[str] | None = None) -> list[CompactReport]:
         """Compact these databases (default: all that have pages), one after the other, until the deadline."""
         if names is None:
-            chosen = [name for name in databases(self._session.store) if not segment_problem(name)]
+            chosen = [name for name in databases(self._session.store) if not path_name_problem(name)]
             self._session.ids.rng.shuffle(chosen)
         else:
             chosen = checked_names(names)
