@@ -21,7 +21,7 @@ from worm.collections import Row
 from worm.errors import Invalid, show
 from worm.formats import JsonValue, Missing, dumps, normal, type_name
 from worm.query.filters import Filter, identity
-from worm.tables import Columns, cells
+from worm.tables import Columns, cells, exact_key
 from worm.values import dataclass
 
 MISSING_GROUP = "=missing"
@@ -339,7 +339,7 @@ def _place(value: JsonValue | Missing) -> tuple[bool, cells.SortKey]:
 
 
 def _name(value: JsonValue | Missing) -> str:
-    return MISSING_GROUP if isinstance(value, Missing) else cells.exact_key(value)
+    return MISSING_GROUP if isinstance(value, Missing) else exact_key(value)
 
 
 def _key(fields: Sequence[str], key: Key) -> JsonValue:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from worm.collections import Document, DocumentVersion, Row
 from worm.formats import IndexDef, JsonValue, Missing, ModelDef, field_value
-from worm.tables import TableView, cells
+from worm.tables import TableView, exact_key
 from worm.values import dataclass
 
 CONFIRM_AFTER = timedelta(seconds=5)
@@ -141,7 +141,7 @@ class IndexedValues:
         self._ids: dict[str, set[str]] = {}
 
     def ids(self, values: Sequence[JsonValue]) -> set[str]:
-        return set().union(*(self._ids.get(cells.exact_key(value), ()) for value in values))
+        return set().union(*(self._ids.get(exact_key(value), ()) for value in values))
 
     def add(self, entity_id: str, document: Document | None) -> None:
         for key in self._keys(document):
@@ -158,11 +158,7 @@ class IndexedValues:
         if document is None or isinstance(value, Missing):
             return set()
         is_multiple = self._index.type == "multiValue" and isinstance(value, list)
-        return (
-            {cells.exact_key(item) for item in value}
-            if is_multiple and isinstance(value, list)
-            else {cells.exact_key(value)}
-        )
+        return {exact_key(item) for item in value} if is_multiple and isinstance(value, list) else {exact_key(value)}
 
 
 def is_doubtful(own: OwnWrite, now: float) -> bool:

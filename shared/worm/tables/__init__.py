@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from worm.tables.build import Progress, build_manifest, silent
     from worm.tables.changed import Changed, HeadsState
     from worm.tables.columns import Column, Columns
-    from worm.tables.index import COMMON_IDS
+    from worm.tables.index import COMMON_IDS, exact_key
     from worm.tables.lake.lake import Lake
     from worm.tables.lake.publish import Publication
     from worm.tables.lake.upkeep import LakeStatus
@@ -49,7 +49,7 @@ else:
         cells:
         changed: Changed HeadsState
         columns: Column Columns
-        index: COMMON_IDS
+        index: COMMON_IDS exact_key
         lake.lake: Lake
         lake.publish: Publication
         lake.upkeep: LakeStatus

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from worm.formats import MISSING, JsonValue, Missing, dumps, normal
+from worm.formats import MISSING, JsonValue, Missing, dumps
 
 if TYPE_CHECKING:
     import numpy as np
@@ -146,10 +146,3 @@ def comparable(cell: Cell) -> object:
 def listed(positions: Positions) -> Sequence[int]:
     """Positions for loops in Python, which are slow over arrays."""
     return positions if isinstance(positions, list | tuple | range) else cast("NDArray[np.int64]", positions).tolist()
-
-
-def exact_key(value: JsonValue) -> str:
-    """A text that equal values share, and no others: the value itself, or `=` and its JSON."""
-    if isinstance(value, str) and not value.startswith("="):
-        return value
-    return "=" + dumps(normal(value)).decode()

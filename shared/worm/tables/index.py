@@ -25,9 +25,8 @@ from hashlib import sha256
 from typing import cast
 
 from worm.collections import REBUILT, Collection, Row, is_cut
-from worm.formats import IndexDef, JsonValue, shapes
+from worm.formats import IndexDef, JsonValue, dumps, normal, shapes
 from worm.store import CasFile
-from worm.tables.cells import exact_key
 from worm.tables.manifest import Manifest
 from worm.tables.pieces import NewFile, Pieces, new_file
 from worm.tables.root import IndexPieces, Piece, Root, balanced_starts, cut, heavy_keys, weights_between
@@ -65,6 +64,13 @@ INDEX = shapes.record(
         "partitioned": shapes.FLAG,
     },
 )
+
+
+def exact_key(value: JsonValue) -> str:
+    """A text that equal values share, and no others: the value itself, or `=` and its JSON."""
+    if isinstance(value, str) and not value.startswith("="):
+        return value
+    return "=" + dumps(normal(value)).decode()
 
 
 def entry_key(value: JsonValue) -> str:

@@ -23,7 +23,7 @@ from worm.tables.tree import READ_ATTEMPTS, ManifestTree
 from worm.tables.view import PartFiles
 
 DELTA_BYTES_MAX = 64 << 20
-"""Larger deltas are read by the readers, not by who plans."""
+"""Larger deltas are read by the readers, not by the planner."""
 
 
 @dataclass(frozen=True, slots=True)
