@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from tests.docs.markdown import ROOT
 
@@ -17,6 +20,18 @@ socket.socket.connect = socket.getaddrinfo = refuse
 from mkdocs.__main__ import cli
 cli()
 """
+
+
+def shared_site(factory: pytest.TempPathFactory) -> Path:
+    """The site, built once for all workers of a run."""
+    base = factory.getbasetemp()
+    root = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder = root / "site"
+    with (root / "site.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            build_site(root / "site-unfinished").rename(folder)
+    return folder
 
 
 def build_site(folder: Path) -> Path:

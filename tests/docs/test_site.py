@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 
 from scripts.site_hooks import anchor, link, separate_lists
 from tests.docs.markdown import ROOT, anchors
-from tests.docs.site_build import build_site
+from tests.docs.site_build import shared_site
 from worm.version import DOCS_URL
 
 DOCS = ROOT / "docs"
@@ -24,7 +24,7 @@ REPOSITORY = CONFIG["extra"]["repository"]
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_site(tmp_path_factory.mktemp("site"))
+    return shared_site(tmp_path_factory)
 
 
 class Loaded(HTMLParser):
@@ -80,7 +80,8 @@ def test_pages_have_the_lists_tables_and_code_that_github_shows(site: Path) -> N
     for page in {*DOCS.rglob("*.md")} - {DOCS / "index.md", DOCS / "reference" / "python.md"}:
         built = site / page.relative_to(DOCS).with_name("index.html" if page.stem == "README" else f"{page.stem}.html")
         shown = built.read_text().partition("<article")[2].partition("</article>")[0]
-        pairs = {tag: (_count(tag, github.render(page.read_text())), _count(tag, shown)) for tag in TAGS}
+        wanted = github.render(page.read_text())
+        pairs = {tag: (_count(tag, wanted), _count(tag, shown)) for tag in TAGS}
         differ |= {f"{page.name} {tag}": pair for tag, pair in pairs.items() if pair[0] != pair[1]}
     assert differ == {}
 

@@ -17,7 +17,7 @@ from worm.dev.faults import FaultPolicy
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
 
-DOCUMENTS = int(os.environ.get("WORM_DOCUMENTS", "400"))
+DOCUMENTS = int(os.environ.get("WORM_DOCUMENTS", "200"))
 OVERWRITES, DELETES = DOCUMENTS * 3 // 10, DOCUMENTS // 10
 VERSIONS = DOCUMENTS + OVERWRITES + DELETES
 PATIENCE_SECONDS = 300

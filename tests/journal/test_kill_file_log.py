@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 import os
+import posix
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.forked import FORK
+from tests.journal.log_worker import append
 from worm.log.journal.store import LogStore, verify
 
-ROOT = Path(__file__).resolve().parents[2]
 LOOPS = 50
+
+
+def _append_into(pipe: int, path: Path, start: int) -> None:
+    """In a fork, which starts in milliseconds: with the real fsync, which takes most of its time, as in real life."""
+    os.fsync, os.fdatasync = posix.fsync, posix.fdatasync
+    with os.fdopen(pipe, "w") as sys.stdout:
+        append(path, start)
 
 
 def _append_until_killed(path: Path, start: int, after: int) -> list[int]:
     """The numbers that were acknowledged before the kill."""
-    command = [sys.executable, "-m", "tests.journal.log_worker", "append", str(path), str(start)]
-    environment = os.environ | {"PYTHONPATH": f"{ROOT / 'shared'}{os.pathsep}{ROOT}"}
-    worker = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
-    assert worker.stdout is not None
-    told = [int(worker.stdout.readline()) for _ in range(after)]
-    worker.send_signal(signal.SIGKILL)
-    rest = worker.communicate()[0]
-    return told + [int(line) for line in rest.splitlines(keepends=True) if line.endswith("\n")]
+    here, there = os.pipe()
+    worker = FORK.Process(target=_append_into, args=(there, path, start))
+    worker.start()
+    os.close(there)
+    with os.fdopen(here) as output:
+        told = [int(output.readline()) for _ in range(after)]
+        worker.kill()
+        told += [int(line) for line in output if line.endswith("\n")]
+    worker.join()
+    assert worker.exitcode == -signal.SIGKILL
+    return told
 
 
 @pytest.mark.slow
