@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from pathlib import Path
 
@@ -165,9 +166,12 @@ def test_a_door_names_what_is_behind_it(room: str) -> None:
             assert getattr(package, name) is getattr(import_module(module), name)
 
 
-def test_a_door_names_only_what_other_rooms_use() -> None:
+def test_a_door_names_only_what_other_rooms_and_programs_use() -> None:
     inside = [WORM / room / "__init__.py" for room in _rooms()]
     used = {one for path in SOURCES if path not in inside for one in imported_names(path)}
+    for page in (ROOT / "docs").glob("*.md"):  # what programs import
+        for module, names in re.findall(r"^from (worm\.\w+) import (.+)$", page.read_text(), re.MULTILINE):
+            used |= {(module, name) for name in names.split(", ")}
     idle = [
         f"{relative(path)}: {name}"
         for path in inside
