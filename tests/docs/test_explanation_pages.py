@@ -42,7 +42,7 @@ def number(text: str) -> float:
 
 
 def defined(where: str) -> Any:
-    """What a constant, a default of a class, or a property of a template is."""
+    """What a constant (also of a class), a default of a class, or a property of a template is."""
     file, is_template, path = where.partition(": ")
     if is_template:
         name, *steps = path.split(".")
@@ -55,6 +55,8 @@ def defined(where: str) -> Any:
         return getattr(import_module(module), name)
     module, _, owner = module.rpartition(".")
     found = getattr(import_module(module), owner)
+    if name.isupper():
+        return getattr(found, name)
     return found.members[name].default if issubclass(found, Definition) else found.model_fields[name].default
 
 
