@@ -53,7 +53,7 @@ class _Pool:
 
     def __init__(self, threads: object) -> None:
         if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-            raise Invalid(f"must be a whole number of 1 or more, not {{shown(threads)}}", path="threads")
+            raise Invalid(f"must be a whole number of 1 or more, not {{show(threads)}}", path="threads")
         self._count = threads
         self.is_closed = False
         self._begin()
@@ -315,7 +315,7 @@ def _imports(body: str) -> str:
             elif isinstance(node, ast.ClassDef):
                 found.setdefault(node.name, module)
     made = {"AsyncModel", "AsyncTransaction", "AsyncWorm", "_Pool", "M", "P", "R", "THREADS"}
-    for name in sorted((wanted | {"BaseModel", "DocumentDict", "Invalid", "shown"}) & found.keys() - made):
+    for name in sorted((wanted | {"BaseModel", "DocumentDict", "Invalid", "show"}) & found.keys() - made):
         lines.add(f"from {found[name]} import {name}")
     lines.add("from worm.forks import in_child")
     return "\n".join(sorted(lines))

@@ -151,7 +151,7 @@ class UniqueViolation(Invalid):
     exit_code = 11
 
     def __init__(self, field: str, value: object, holder: str, *, shown: str, hint: str | None = None) -> None:
-        super().__init__(f"Unique constraint violation: {field}={show} already exists on entity '{holder}'", hint=hint)
+        super().__init__(f"Unique constraint violation: {field}={shown} already exists on entity '{holder}'", hint=hint)
         self.path = field
         self.value = value
         self.holder = holder

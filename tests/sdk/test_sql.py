@@ -604,7 +604,7 @@ def test_rows_become_json() -> None:
         "z": datetime(2026, 1, 2, tzinfo=UTC),
         "p": datetime(2026, 1, 2),  # noqa: DTZ001 - a TIMESTAMP has no zone
     }
-    assert sql.SqlRows.json_row(row) == {
+    assert sql.json_row(row) == {
         "d": 1.5,
         "w": 3,
         "n": None,

@@ -31,7 +31,7 @@ from worm.collections.layout import BUCKET_SENTINEL
 from worm.collections.snapshots import Snapshot
 from worm.collections.trash import Tombstone
 from worm.errors import Corrupt, WormError
-from worm.formats import Schema
+from worm.formats import load_pushed
 from worm.formats.strict_json import JsonObject, JsonValue
 from worm.tables import parts, view
 from worm.tables.index import Index
@@ -324,7 +324,7 @@ def test_a_pushed_schema_with_a_wrong_member_is_corrupt() -> None:
         found = damaged.store.get(key)
         assert found is not None
         try:
-            Schema.from_bytes(found.body, key)
+            load_pushed(found.body, key)
             continue
         except Corrupt:
             refused += 1

@@ -28,6 +28,7 @@ from worm.query import (
     Plan,
     Request,
     Sort,
+    add_actual,
     budget,
     request_text,
 )
@@ -265,7 +266,7 @@ def _rows_answer(call: Call, model: Model[DocumentDict], asked: AskedRows) -> Ht
             shape["count"] = model.count(asked.filter, at=chosen["at"], max_changed=chosen["max_changed"])
     if asked.explain == "analyze":
         plan = _estimated(rows.plan, model.explain(**chosen))
-        shape["plan"] = plan.measured(meter.requests, meter.bytes_read, len(rows)).shape()
+        shape["plan"] = add_actual(plan, meter.requests, meter.bytes_read, len(rows)).shape()
     return json_answer(noted(call, model.name, shape, asked.fields()))
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from worm import forks
 from worm.collections import layout
 from worm.errors import WormError
-from worm.formats import Schema
+from worm.formats import Schema, load_pushed
 from worm.sdk import Worm
 from worm.store import NotModified
 
@@ -125,7 +125,7 @@ class SharedSession:
         found = current.session.store.get_if_changed(layout.SCHEMA_KEY, self._etag)
         if found is None or isinstance(found, NotModified):
             return  # never pushed, or deleted: the session keeps its schema
-        schema = Schema.from_bytes(found.body, layout.SCHEMA_KEY)
+        schema = load_pushed(found.body, layout.SCHEMA_KEY)
         self._etag = found.etag
         if schema != current.session.schema:
             self._replace(current, schema)

@@ -20,7 +20,7 @@ from worm.api.queries import LIMIT, AskedRows, check_members, flag_of, limit_of,
 from worm.api.routes import Route
 from worm.errors import Invalid, show
 from worm.formats import JsonObject
-from worm.sdk import Worm
+from worm.sdk import Worm, json_row
 
 MEMBERS = frozenset({"statement", "params", "limit", "at", "branch", "allowScan"})
 STATEMENTS_MAX = 4
@@ -31,7 +31,7 @@ def run_statement(call: Call) -> HttpAnswer:
     if find_spec("duckdb") is None:
         hint = "install it: pip install 's3worm[sql]'; queries and aggregates work without it"
         raise HttpProblem(501, "not-installed", "SQL needs the package duckdb", hint=hint)
-    from worm.sdk import SqlRows, run_sql_page
+    from worm.sdk import run_sql_page
 
     body = call.json_object()
     check_members(body, MEMBERS)
@@ -45,7 +45,7 @@ def run_statement(call: Call) -> HttpAnswer:
     models = {name: one for name, one in session.schema.models.items() if call.identity.sees(name)}
     with _turn(), within(call, allow_scan=allow_scan):
         found = run_sql_page(statement, params, models, read, limit + 1)
-    items = [orjson.dumps(SqlRows.json_row(row)) for row in found[:limit]]
+    items = [orjson.dumps(json_row(row)) for row in found[:limit]]
     fitting = sum(size <= PAGE_BYTES_MAX for size in accumulate(len(item) + 1 for item in items)) or 1
     rows = [orjson.Fragment(item) for item in items[:fitting]]
     return json_answer({"columns": found.columns, "items": rows, "hasMore": len(found) > len(rows)})

@@ -21,7 +21,7 @@ from worm.cli.schema import exit_if_damaged, push_shape, show_push
 from worm.clock import Clock, Ids, SystemClock
 from worm.collections import layout
 from worm.errors import Invalid, WormError
-from worm.formats import JsonObject, JsonValue, Schema, load_schema
+from worm.formats import JsonObject, JsonValue, Schema, load_pushed, load_schema
 from worm.store import Store, bucket_settings, ensure_safe, open_store, split_url
 from worm.upkeep import ModelProgress, PushReport, push
 
@@ -113,7 +113,7 @@ class _Opened:
         """Push the schema, or the one that is already pushed, and adopt existing documents; None without either."""
         if schema is None:
             found = self.store.get(layout.SCHEMA_KEY)
-            schema = None if found is None else Schema.from_bytes(found.body, layout.SCHEMA_KEY)
+            schema = None if found is None else load_pushed(found.body, layout.SCHEMA_KEY)
         if schema is None:
             return None
         self._settle(settle, shown)

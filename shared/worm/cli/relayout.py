@@ -28,7 +28,7 @@ from typing import Literal, cast
 from worm.clock import iso_seconds
 from worm.collections import KeyInfo, KeyKind, StorageResolver, delete_unchanged, layout
 from worm.errors import Conflict, Corrupt, Invalid, NotFound
-from worm.formats import JsonValue, ModelDef, Schema, StorageDef, dumps, loads_own
+from worm.formats import JsonValue, ModelDef, Schema, StorageDef, dumps, load_pushed, loads_own
 from worm.store import Gone, Listed, Lost, Object, ObjectInfo, Read, Store, Won, in_chunks
 from worm.upkeep import load_pushed_schema, push_schema
 
@@ -216,7 +216,7 @@ class Relayout:
         current = self._store.get(layout.SCHEMA_KEY)
         if current is None:
             raise NotFound("the schema was removed during the relayout", key=layout.SCHEMA_KEY)
-        schema = Schema.from_bytes(current.body, layout.SCHEMA_KEY)
+        schema = load_pushed(current.body, layout.SCHEMA_KEY)
         if not same_places(schema.storage, self._target):
             if not same_places(schema.storage, marker.source):
                 raise pushed_meanwhile(None)

@@ -37,7 +37,7 @@ from worm.cli.output import (
 from worm.errors import Invalid
 from worm.formats import JsonObject, JsonValue, ModelDef
 from worm.query import Plan, request_text
-from worm.sdk import CHANGED_MAX, Model, SqlRows, Worm
+from worm.sdk import CHANGED_MAX, Model, SqlRows, Worm, json_row
 from worm.values import dataclass
 
 Filters = Annotated[
@@ -251,7 +251,7 @@ def query(
         if memory_limit:
             limits["memory_limit"] = memory_limit
         found = _by_sql(session, statement, limits, moment(at, max_changed))
-        echo_rows(found.columns, [SqlRows.json_row(row) for row in found], format, raw_csv=csv_raw)
+        echo_rows(found.columns, [json_row(row) for row in found], format, raw_csv=csv_raw)
         return
     if model is None:
         raise Invalid("name a model, or pass --sql", hint="worm table query MODEL")

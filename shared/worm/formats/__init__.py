@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         SnapshotsDef,
         StorageDef,
         duration_seconds,
+        load_pushed,
         load_schema,
     )
     from worm.formats.fields import (
@@ -74,7 +75,7 @@ else:
         __name__,
         """
         definition: IndexDef LakeDef ManifestDef Mode ModelDef ModelPath SYSTEM_FIELDS Schema SnapshotsDef StorageDef
-        definition: TIME_FIELDS duration_seconds load_schema
+        definition: TIME_FIELDS duration_seconds load_pushed load_schema
         fields: FieldDef FieldsDef IdType SINGLETON_ID check_safe decode_id encode_id escape_id id_problem is_datetime
         fields: path_name_problem unescape_id
         frames:

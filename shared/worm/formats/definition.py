@@ -498,15 +498,6 @@ class Schema(Definition):
             text()(raw.pop("$schema"), child_path(path, "$schema"), problems)
         return super().read(raw, path, problems)
 
-    @classmethod
-    def from_bytes(cls, body: bytes, key: str) -> Schema:
-        """The schema that was pushed to a location; `Corrupt`, with the key, if the object there is not a schema."""
-        try:
-            return load_schema(body)
-        except Invalid as error:
-            hint = "push a valid one with `worm push --force`"
-            raise Corrupt(f"the pushed schema is not valid: {error.message}", key=key, hint=hint) from error
-
     @staticmethod
     def require(given: object) -> Schema:
         """`Invalid` for what is not a loaded schema."""
@@ -590,6 +581,15 @@ def load_schema(source: Mapping[str, object] | bytes | str | Path) -> Schema:
     if problems or schema is None:
         raise invalid("schema", problems)
     return schema
+
+
+def load_pushed(body: bytes, key: str) -> Schema:
+    """The schema that was pushed to a location; `Corrupt`, with the key, if the object there is not a schema."""
+    try:
+        return load_schema(body)
+    except Invalid as error:
+        hint = "push a valid one with `worm push --force`"
+        raise Corrupt(f"the pushed schema is not valid: {error.message}", key=key, hint=hint) from error
 
 
 def _read(source: Mapping[str, object] | bytes | str | Path) -> JsonValue:

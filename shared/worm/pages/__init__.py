@@ -17,7 +17,6 @@ from worm.doors import door
 if TYPE_CHECKING:
     from worm.pages import space_record
     from worm.pages.apply import Applier
-    from worm.pages.branches import Branches
     from worm.pages.compact import Compacted, Compactor, Task, do_task
     from worm.pages.db import PageDb
     from worm.pages.layers import Candidate, LayerGone, PageRange
@@ -33,7 +32,6 @@ else:
         __name__,
         """
         apply: Applier
-        branches: Branches
         compact: Compacted Compactor Task do_task
         db: PageDb
         layers: Candidate LayerGone PageRange

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from worm.query.filters import Filter
     from worm.query.needs import Request, is_covered
     from worm.query.own_writes import DocumentState, IndexedValues, OtherStates, OwnWrite, OwnWrites
-    from worm.query.planner import Cost, Plan
+    from worm.query.planner import Cost, Plan, add_actual
     from worm.query.query import Sort
     from worm.query.stream import Stream
 else:
@@ -34,7 +34,7 @@ else:
         filters: Filter
         needs: Request is_covered
         own_writes: DocumentState IndexedValues OtherStates OwnWrite OwnWrites
-        planner: Cost Plan
+        planner: Cost Plan add_actual
         query: Sort
         request_text:
         stream: Stream

@@ -39,6 +39,7 @@ from worm.query.planner import (
     Plan,
     Question,
     ScanFacts,
+    add_actual,
     decide,
     estimate,
 )
@@ -515,7 +516,7 @@ class Reader:
             taken = Decision(answer.plan.strategy, answer.plan.reason)
             estimated = self._estimated(Search(self._table, self._own, request), taken)
         plan = replace(answer.plan, estimate=estimated.estimate, assumed=estimated.assumed)
-        return plan.measured(meter.requests, meter.bytes_read, len(answer.page.rows))
+        return add_actual(plan, meter.requests, meter.bytes_read, len(answer.page.rows))
 
     def _estimated(self, search: Search, decision: Decision) -> Plan:
         """The rows of a manifest in one file show which documents will be read. Those of a partitioned one may be in

@@ -319,10 +319,6 @@ class Plan:
         """Was every document read because the model's manifest cannot be used? Rebuilding it helps."""
         return self.reason == UNUSABLE
 
-    def measured(self, requests: Mapping[str, int], bytes_read: int, rows: int) -> Plan:
-        """With what a run really took, and how many rows it gave."""
-        return replace(self, actual=Actual(Cost(dict(requests), bytes_read), rows))
-
     def __repr__(self) -> str:
         took = "" if self.actual is None else f"; took {_spent(self.actual.cost)}, rows: {self.actual.rows:,}"
         return f"<Plan {self.strategy}: {self.reason}; estimated {_spent(self.estimate)}{took}>"
@@ -363,6 +359,11 @@ class Plan:
                 "actualUsd": self.actual.cost.usd,
             }
         return shape
+
+
+def add_actual(plan: Plan, requests: Mapping[str, int], bytes_read: int, rows: int) -> Plan:
+    """The plan with what a run really took, and how many rows it gave."""
+    return replace(plan, actual=Actual(Cost(dict(requests), bytes_read), rows))
 
 
 def _spent(cost: Cost) -> str:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from worm.sdk.reading import populated_models
     from worm.sdk.rows import Rows
     from worm.sdk.searching import HistoryEntry, HistoryRows
-    from worm.sdk.sql import SqlRows, run_sql_page
+    from worm.sdk.sql import SqlRows, json_row, run_sql_page
     from worm.sdk.transacting import DocumentTransaction
 else:
     __getattr__ = door(
@@ -57,7 +57,7 @@ else:
         reading: populated_models
         rows: Rows
         searching: HistoryEntry HistoryRows
-        sql: SqlRows run_sql_page
+        sql: SqlRows json_row run_sql_page
         transacting: DocumentTransaction
         """,
     )

@@ -14,7 +14,7 @@ from functools import partial
 
 from worm.collections import Diff, Document, FieldDiff, layout
 from worm.errors import Conflict, Invalid, WormError, show
-from worm.formats import JsonObject, ModelDef, Schema, dumps
+from worm.formats import JsonObject, ModelDef, Schema, dumps, load_pushed
 from worm.sdk.access import Touched
 from worm.sdk.bulk import groups_of
 from worm.sdk.document import About
@@ -201,7 +201,7 @@ class Merge:
         request, if the branch changed entities that are not documents for this session."""
         others = {one.partition("/")[0] for one in plan.values if self._place(one) is None}
         found = self._session.store.get(layout.SCHEMA_KEY) if others else None
-        pushed = {} if found is None else Schema.from_bytes(found.body, layout.SCHEMA_KEY).models
+        pushed = {} if found is None else load_pushed(found.body, layout.SCHEMA_KEY).models
         unknown = sorted(one for one in others if one in pushed and pushed[one].space == self._space_name)
         if unknown:
             names = ", ".join(unknown)

@@ -66,6 +66,11 @@ _CHANGING = Hint(
 )
 
 
+def json_row(row: SqlRow) -> JsonObject:
+    """As commands and the API show a row."""
+    return {name: json_value(value) for name, value in row.items()}
+
+
 class SqlRows(Sequence[SqlRow]):
     """The answer of `db.sql`: a sequence of rows as dicts. `columns` has their names; of two equal names, the second
     ends in `_1`. pandas, Polars, DuckDB and PyArrow take it as it is (the Arrow PyCapsule interface).
@@ -83,11 +88,6 @@ class SqlRows(Sequence[SqlRow]):
     @property
     def columns(self) -> list[str]:
         return list(self._table.column_names)
-
-    @staticmethod
-    def json_row(row: SqlRow) -> JsonObject:
-        """As commands and the API show a row."""
-        return {name: json_value(value) for name, value in row.items()}
 
     def __len__(self) -> int:
         return self._table.num_rows
@@ -164,7 +164,7 @@ class _JsonRows(Sequence[JsonObject]):
 
     def __getitem__(self, at: Any) -> Any:
         found = self._all[at]
-        return SqlRows.json_row(found) if isinstance(found, dict) else [SqlRows.json_row(one) for one in found]
+        return json_row(found) if isinstance(found, dict) else [json_row(one) for one in found]
 
 
 def json_value(value: Any) -> JsonValue:

@@ -57,6 +57,7 @@ class Upkeep(Session):
             >>> [(model.model, model.change) for model in db.plan_push().models]
             [('Customer', 'same'), ('Note', 'same')]
         """
+        from worm.upkeep import PushPlan
 
         check_function(progress, "progress")
         self.folder.flush()

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TextIO
 from worm import errors
 from worm.collections import Collection, layout
 from worm.errors import Invalid, NotFound, WormError
-from worm.formats import Schema, load_schema
+from worm.formats import Schema, load_pushed, load_schema
 from worm.store import Store, open_store
 from worm.upkeep import Session
 
@@ -84,7 +84,7 @@ def job_specs(url: str, endpoint_url: str | None = None, models: Iterable[str] |
         raise NotFound(
             f"there is no schema at {url}", key=layout.SCHEMA_KEY, hint="run `worm push` with your schema.json"
         )
-    schema = Schema.from_bytes(found.body, layout.SCHEMA_KEY)
+    schema = load_pushed(found.body, layout.SCHEMA_KEY)
     names = list(models or []) or list(schema.models)
     text = found.body.decode()
     return [JobSpec(url, endpoint_url, schema.model(name).name, text) for name in names]

@@ -16,7 +16,16 @@ from urllib.parse import urlsplit
 
 from worm.collections import KeyKind, StorageResolver, layout
 from worm.errors import Conflict, Corrupt, Hint, Invalid, NotFound
-from worm.formats import SINGLETON_ID, JsonObject, JsonValue, ModelDef, Schema, dumps_document, loads_document
+from worm.formats import (
+    SINGLETON_ID,
+    JsonObject,
+    JsonValue,
+    ModelDef,
+    Schema,
+    dumps_document,
+    load_pushed,
+    loads_document,
+)
 from worm.store import Lost, Object, Read, Store, Won
 from worm.values import dataclass
 
@@ -66,7 +75,7 @@ def load_pushed_schema(store: Store) -> Schema:
     current = store.get(layout.SCHEMA_KEY)
     if current is None:
         raise NotFound(f"there is no schema at {store.url}", key=layout.SCHEMA_KEY, hint=NO_SCHEMA)
-    return Schema.from_bytes(current.body, layout.SCHEMA_KEY)
+    return load_pushed(current.body, layout.SCHEMA_KEY)
 
 
 def push_schema(store: Store, schema: Schema, *, force: bool = False) -> PushReport:
@@ -120,7 +129,7 @@ def pushed_before(current: Object | None, *, force: bool = False) -> Schema | No
     if current is None:
         return None
     try:
-        return Schema.from_bytes(current.body, layout.SCHEMA_KEY)
+        return load_pushed(current.body, layout.SCHEMA_KEY)
     except Corrupt:
         if force:
             return None

@@ -19,7 +19,7 @@ from worm import forks
 from worm.clock import Clock, Ids, SystemClock
 from worm.collections import Collection, StorageResolver, layout
 from worm.errors import Invalid, NotFound, show
-from worm.formats import Schema
+from worm.formats import Schema, load_pushed
 from worm.store import NotModified, Pool, Store, acceptable, ensure_safe, trust
 from worm.tables import Table
 from worm.upkeep.folding import Folder, UnfoldedNote
@@ -146,7 +146,7 @@ class Session:
             return
         if found is None:
             raise NotFound("the bucket has no schema", key=layout.SCHEMA_KEY, hint="push one: `worm push schema.json`")
-        self._use(Schema.from_bytes(found.body, layout.SCHEMA_KEY))
+        self._use(load_pushed(found.body, layout.SCHEMA_KEY))
         self._etag = found.etag
 
     def is_new(self) -> bool:
