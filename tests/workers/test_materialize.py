@@ -19,12 +19,12 @@ from worm.errors import Unavailable
 from worm.log.keys import DbKeys
 from worm.sdk.database import Model
 from worm.sdk.document import DocumentDict
+from worm.spaces.bridge import following
 from worm.spaces.bridge.applied import RUN_MAX, Applied
 from worm.spaces.bridge.origins import commit_of
 from worm.store.base import Store
 from worm.store.faulty_store import Fault, FaultyStore, SimulatedCrash
 from worm.store.memory import MemoryStore
-from worm.upkeep import materialize
 from worm.upkeep.materialize import Materializer
 
 pytestmark = pytest.mark.slow  # together more than a few seconds
@@ -259,7 +259,7 @@ def test_what_a_stalled_one_brought_back_is_deleted_again(dies: bool) -> None:
 
 @pytest.mark.parametrize("limit", ["BATCH", "OPERATIONS_MAX"])
 def test_a_run_without_time_stops_and_the_next_goes_on(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(materialize, limit, 1)
+    monkeypatch.setattr(following, limit, 1)
     bench = lived(LIVES["a second life"])
     for upto in range(1, 5):
         report = Materializer(bench.workspace()).run(MAIN, partial(next, iter([1.0, 0.0]), 0.0))
@@ -343,7 +343,7 @@ def _busy() -> SpaceBench:
 @pytest.mark.parametrize("seed", range(6))
 def test_deliveries_in_any_order_and_number_with_faults(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A delivery only says where to look. Runs die at any write, some lose answers, and all of it is done again."""
-    monkeypatch.setattr(materialize, "BATCH", 3)
+    monkeypatch.setattr(following, "BATCH", 3)
     bench = _busy().fork()
     chance = Apart(bench).ids.rng
     chance.seed(seed)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from worm.log.config import LogConfig
     from worm.log.fence import LogFiles
     from worm.log.journal.pack import PackReport
+    from worm.log.journal.store import LogStore
     from worm.log.journal.tools import DirectoryTools
     from worm.log.keys import DbKeys, databases
     from worm.log.opening import CommitLog, open_log
@@ -38,6 +39,7 @@ else:
         fence: LogFiles
         hints:
         journal.pack: PackReport
+        journal.store: LogStore
         journal.tools: DirectoryTools
         keys: DbKeys databases
         opening: CommitLog open_log

@@ -17,6 +17,7 @@ from worm.doors import door
 if TYPE_CHECKING:
     from worm.pages import space_record
     from worm.pages.apply import Applier
+    from worm.pages.branches import Branches
     from worm.pages.compact import Compacted, Compactor, Task, do_task
     from worm.pages.db import PageDb
     from worm.pages.layers import Candidate, LayerGone, PageRange
@@ -32,6 +33,7 @@ else:
         __name__,
         """
         apply: Applier
+        branches: Branches
         compact: Compacted Compactor Task do_task
         db: PageDb
         layers: Candidate LayerGone PageRange

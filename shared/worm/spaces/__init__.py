@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from worm.spaces.checking import SpaceReport
     from worm.spaces.merging import MergePlan, Policy
     from worm.spaces.opening import OpenSpaces, list_spaces, open_space, space_on
+    from worm.spaces.operations import delete_document, patch_document, set_document
     from worm.spaces.pulling import pull_space
     from worm.spaces.results import BothChanged, Branch, MergeConflict
     from worm.spaces.space import Space
@@ -38,6 +39,7 @@ else:
         checking: SpaceReport
         merging: MergePlan Policy
         opening: OpenSpaces list_spaces open_space space_on
+        operations: delete_document patch_document set_document
         pulling: pull_space
         results: BothChanged Branch MergeConflict
         space: Space
