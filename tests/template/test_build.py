@@ -105,7 +105,7 @@ def test_the_layer_holds_the_library_and_what_it_imports_and_nothing_else(build:
 def test_the_layer_has_the_library_without_the_command_line_and_without_leftovers(build: Path) -> None:
     worm = build / "WormLayer" / "python" / "worm"
     source = ROOT / "shared" / "worm"
-    left_out = ("cli/", "dev/", "spark/")
+    left_out = ("cli/", "dev/", "spark/", "tables/tasks/")  # no function rebuilds a large table in tasks
     wanted = [name for name in _files(source) if not name.startswith(left_out) and "__pycache__" not in name]
     assert _files(worm) == wanted
 
