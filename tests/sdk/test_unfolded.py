@@ -371,7 +371,7 @@ def test_who_may_only_read_reads_the_documents_instead_of_a_table_that_is_behind
 
 @pytest.mark.usefixtures("still")
 def test_a_pending_note_covers_saves_for_some_seconds_only(here: Place) -> None:
-    """After that, whoever has swept may remove it."""
+    """Later saves get another note, so a session that has swept may remove the first one."""
     db = here.session()
     db.model("Customer").insert(name(0))
     here.clock.advance(PENDING_SECONDS + 0.1)
@@ -382,7 +382,7 @@ def test_a_pending_note_covers_saves_for_some_seconds_only(here: Place) -> None:
 
 
 LATER = "2026-06-01T00:00:00Z"
-"""The clock stands before that."""
+"""A moment that the clock of these tests does not reach."""
 ANSWERS: dict[str, Callable[[Worm], object]] = {
     "find_all": lambda db: len(db.model("Customer").find_all({"name": "A"})),
     "index": lambda db: len(db.model("Customer").find_all({"status": "active"}, strategy="index_lookup")),
